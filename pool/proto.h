@@ -1,0 +1,125 @@
+#ifndef BOXERY_POOL_PROTO_H
+#define BOXERY_POOL_PROTO_H
+/*
+ * The keeper's socket (hostconf.keeper_socket, 0600): boxery-host, boxery-runners, `once`. One keeper_request, then any
+ * number of KEEPER_PROGRESS with the same seq, then one KEEPER_REPLY with it. Lists come as a JSON document in a sealed
+ * memfd on the reply. After KEEPER_SUBSCRIBE the connection also gets KEEPER_EVENT (seq 0) for every transition.
+ * Caller identity is SO_PEERCRED: the keeper's own uid and root may do everything; nobody else gets in.
+ *
+ * request            takes                                      reply
+ * HELLO              -                                          text: version, name: host id
+ * NEW                name, image, cpus, memory_mib, disk_gib    -                       (0: the defaults 2, 2048, 20)
+ * LIST               -                                          JSON {"vms":[...]}: every VM, pool or not
+ * START, STOP        name (PLAIN)                               address
+ * REMOVE             name, FORCE                                -
+ * POOL_ADD           name, pool                                 -  captured, COLD; with WAIT: READY
+ * POOL_REMOVE        name, FORCE                                -  leaves the pool and is removed, clean image included
+ * POOL_REPAIR        name                                       -  BROKEN -> RESETTING; with WAIT: READY
+ * LEASE              pool or name, holder, scope, ttl_ms, BIND  lease, name, generation, address, runner_name
+ *                    wait_ms: -EAGAIN now, or wait this long
+ * LEASES             holder ("" all)                            JSON {"leases":[...]}: open ones, and closed ones whose
+ *                                                               registration is not known to be gone (the sweep list)
+ * REGISTER           lease, registration, runner_id             -  what is known about the GitHub registration
+ * DELIVER            lease + the sealed memfd                   -  when the guest has it; DELIVERED is committed first
+ * JOB_SEEN           lease, text: job name                      -
+ * RELEASE            lease, text: outcome word                  -  RESETTING is committed; unknown lease -ENOENT,
+ *                                                                  already closed -EALREADY
+ * OUTCOME            lease (open or closed), text               -  last word on a closed lease (once; a second is -EALREADY)
+ * HISTORY            lease or name                              JSON {"events":[{at,boot_us,vm,lease,generation,kind,text,took_us}]}
+ * SUBSCRIBE          -                                          -
+ * CHECK              -                                          JSON {"checks":[{name,ok,text}]} (boxery-vm VM_CHECK)
+ * FILTER             name                                       -  0 when this life's filter is in force
+ * QUIT               -                                          -  the keeper ends after the reply; VMs are left alone
+ */
+#include "base/parse.h"
+#include "linux/msg.h"
+
+#define HOLDER_MAX 48
+#define LEASE_ID_MAX 33   /* 32 hex digits */
+#define RUNNER_NAME_MAX 65
+#define KEEPER_TEXT_MAX ERROR_TEXT_MAX
+#define KEEPER_CLIENTS_MAX 256
+#define HOLDER_SERVICE "github-runner"
+#define HOLDER_ONCE "github-runner-local"
+#define POOL_DEFAULT "default"
+
+enum keeper_type {
+	KEEPER_HELLO = 1,
+	KEEPER_NEW,
+	KEEPER_LIST,
+	KEEPER_START,
+	KEEPER_STOP,
+	KEEPER_REMOVE,
+	KEEPER_POOL_ADD,
+	KEEPER_POOL_REMOVE,
+	KEEPER_POOL_REPAIR,
+	KEEPER_LEASE,
+	KEEPER_LEASES,
+	KEEPER_REGISTER,
+	KEEPER_DELIVER,
+	KEEPER_JOB_SEEN,
+	KEEPER_RELEASE,
+	KEEPER_OUTCOME,
+	KEEPER_HISTORY,
+	KEEPER_SUBSCRIBE,
+	KEEPER_CHECK,
+	KEEPER_FILTER,
+	KEEPER_QUIT,
+	KEEPER_REQUEST_COUNT,
+	/* keeper -> client */
+	KEEPER_PROGRESS = 64,
+	KEEPER_REPLY,
+	KEEPER_EVENT,
+	KEEPER_TYPE_COUNT
+};
+
+enum keeper_flag {
+	KEEPER_FLAG_FORCE = 1 << 0,
+	KEEPER_FLAG_BIND = 1 << 1, /* the lease ends with this connection */
+	KEEPER_FLAG_WAIT = 1 << 2,
+};
+
+/* What is known about a lease's registration with GitHub; never moves backwards. */
+enum registration {
+	REGISTRATION_NONE,    /* nothing was asked of GitHub */
+	REGISTRATION_PLANNED, /* the mint was sent; it may exist under the leased name */
+	REGISTRATION_MADE,    /* exists with runner_id */
+	REGISTRATION_GONE,    /* deleted, or GitHub says 404 */
+	REGISTRATION_COUNT
+};
+const char *registration_to_string(enum registration v); /* none planned made gone */
+int registration_from_string(const char *s, enum registration *ret);
+
+struct keeper_request {
+	struct msg_head head;
+	char name[VM_NAME_MAX], pool[VM_NAME_MAX], image[VM_NAME_MAX];
+	char holder[HOLDER_MAX], lease[LEASE_ID_MAX], scope[SCOPE_MAX];
+	uint32_t flags, registration;
+	uint32_t cpus, memory_mib, disk_gib;
+	uint64_t ttl_ms, wait_ms, runner_id;
+	char text[KEEPER_TEXT_MAX];
+};
+
+struct keeper_progress {
+	struct msg_head head;
+	char text[KEEPER_TEXT_MAX];
+};
+
+struct keeper_reply {
+	struct msg_head head;
+	int32_t code; /* 0 or -errno, then text says it */
+	char name[VM_NAME_MAX], lease[LEASE_ID_MAX], runner_name[RUNNER_NAME_MAX], address[46];
+	uint64_t generation;
+	char text[KEEPER_TEXT_MAX];
+};
+
+struct keeper_event {
+	struct msg_head head;
+	char name[VM_NAME_MAX], lease[LEASE_ID_MAX];
+	uint64_t generation;
+	int32_t from, to, what; /* enum vm_state, enum vm_happening */
+	char text[KEEPER_TEXT_MAX];
+};
+extern const size_t keeper_request_sizes[KEEPER_TYPE_COUNT]; /* what the keeper accepts */
+extern const size_t keeper_answer_sizes[KEEPER_TYPE_COUNT];  /* what a client accepts */
+#endif

@@ -1,0 +1,82 @@
+#ifndef BOXERY_POOL_STATE_H
+#define BOXERY_POOL_STATE_H
+/*
+ * The life of a VM as data: pure, no I/O, no clock. state_next() is the only place that knows an edge; absent means
+ * ignored. The picture and the reasons are in docs/architecture.md, section 4.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+enum vm_state {
+	/* Outside the pool: an admin's VM. Operations: new, start, stop, rm, pool add. Caveat: never leased. */
+	STATE_PLAIN,
+	/* No domain, no overlay. Operations: start (with a new generation), maintenance, rm. */
+	STATE_COLD,
+	/* A start is under way or was lost. The only way into READY is from here, after the check. */
+	STATE_STARTING,
+	/* Clean, checked, nobody's. The only state that can be leased. */
+	STATE_READY,
+	/* A holder has it, no secret has left the host yet. */
+	STATE_LEASED,
+	/* The secret may have left the host. Nothing the guest says is believed from here on. */
+	STATE_DELIVERED,
+	/* GitHub says that its runner is busy. */
+	STATE_BUSY,
+	/* Being destroyed. Also the answer to every doubt. */
+	STATE_RESETTING,
+	/* Quarantined after three failures in a row. Leaves only by an admin's hand. */
+	STATE_BROKEN,
+	/* Being captured or patched. */
+	STATE_MAINTENANCE,
+	STATE_COUNT
+};
+const char *state_to_string(enum vm_state v); /* "PLAIN" ... */
+int state_from_string(const char *s, enum vm_state *ret);
+
+enum vm_happening {
+	HAPPENING_START,        /* the pool wants it READY */
+	HAPPENING_STARTED,      /* boxery-vm start succeeded, check included */
+	HAPPENING_START_FAILED,
+	HAPPENING_LEASE,
+	HAPPENING_DELIVER,      /* the secret is about to leave the host */
+	HAPPENING_JOB_SEEN,     /* GitHub says busy */
+	HAPPENING_RELEASE,      /* by its holder */
+	HAPPENING_STOPPED,      /* the hypervisor says that the domain is gone */
+	HAPPENING_DEADLINE,     /* the state's own deadline */
+	HAPPENING_EXPIRED,      /* the lease's ttl */
+	HAPPENING_HOLDER_LOST,  /* a connection-bound holder went away */
+	HAPPENING_DOUBT,        /* anything that does not add up */
+	HAPPENING_RESET_DONE,
+	HAPPENING_RESET_FAILED,
+	HAPPENING_REPAIR,
+	HAPPENING_ADD,          /* PLAIN: capture and join the pool */
+	HAPPENING_MAINTAIN,     /* COLD or READY: capture again, patch */
+	HAPPENING_MAINTAINED,   /* capture done */
+	HAPPENING_MAINTAIN_FAILED,
+	HAPPENING_COUNT
+};
+const char *happening_to_string(enum vm_happening v);
+
+#define STATE_ATTEMPTS_MAX 3 /* failures in a row before BROKEN */
+
+enum state_effect { /* what the keeper does after the commit */
+	EFFECT_NONE,
+	EFFECT_START,
+	EFFECT_DELIVER,
+	EFFECT_RESET,
+	EFFECT_CAPTURE,
+	EFFECT_ALARM, /* loud log; nothing automatic */
+};
+
+struct state_change {
+	enum vm_state to;
+	enum state_effect effect;
+	int32_t attempts;      /* the new count */
+	bool new_generation;   /* generation + 1 in the same transaction */
+	bool opens_lease, closes_lease;
+};
+/* Returns true and fills *ret when the happening changes something in this state; false: ignored, *ret untouched.
+ * `plain_after` is not needed: a failed ADD returns to PLAIN, a failed MAINTAIN goes to RESETTING. */
+bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret);
+bool state_has_lease(enum vm_state s); /* LEASED, DELIVERED, BUSY */
+#endif

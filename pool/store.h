@@ -1,0 +1,99 @@
+#ifndef BOXERY_POOL_STORE_H
+#define BOXERY_POOL_STORE_H
+/*
+ * The keeper's database (SQLite: WAL, synchronous=FULL, STRICT tables, CHECKs, user_version migrations). Only the keeper
+ * opens it, 0600, with an exclusive lock. One function changes a VM's state: store_apply(), one transaction for state,
+ * generation, attempts, lease row and event row, committed before the caller acts. A commit that fails leaves everything
+ * as it was. A database of a newer version is refused (-EPROTO) and never touched; a damaged one is refused (-EUCLEAN), with
+ * the way back in words.
+ */
+#include "base/cleanup.h"
+#include "pool/proto.h"
+#include "pool/state.h"
+#include "linux/clock.h"
+
+#define STORE_EVENTS_PER_VM_MAX 500   /* older ones are dropped in the same transaction */
+#define STORE_LEASES_CLOSED_MAX 1000  /* closed and swept leases kept */
+#define STORE_VMS_MAX 1000
+#define STEP_MAX 32
+#define REASON_MAX ERROR_TEXT_MAX
+
+struct store;
+int store_open(const char *path, struct store **ret, struct error *e);
+struct store *store_free(struct store *s);
+DEFINE_CLEANUP(struct store *, store_free);
+const char *store_host_id(const struct store *s); /* 8 hex digits, made at the first open */
+
+struct vm_row {
+	char name[VM_NAME_MAX], pool[VM_NAME_MAX], image[VM_NAME_MAX];
+	uint32_t slot, cpus, memory_mib, disk_gib;
+	enum vm_state state;
+	uint64_t generation;
+	int32_t attempts;
+	char step[STEP_MAX], reason[REASON_MAX]; /* of the last failure; cleared by READY */
+	char host_key[512], address[46];         /* of this life */
+	uint64_t since_boot_us, since_wall_us;   /* when the state was entered */
+	char since_boot_id[BOOT_ID_MAX];
+	char lease[LEASE_ID_MAX];                /* the open lease, or "" */
+};
+
+struct lease_row {
+	char id[LEASE_ID_MAX], vm[VM_NAME_MAX], pool[VM_NAME_MAX], holder[HOLDER_MAX], scope[SCOPE_MAX];
+	char runner_name[RUNNER_NAME_MAX]; /* boxery-HOSTID-RANDOM, made here, unique for ever */
+	uint64_t generation, runner_id;
+	enum registration registration;
+	bool open, bound;
+	uint64_t opened_wall_us, closed_wall_us;
+	uint64_t expires_boot_us; /* with boot_id; another boot id means: look again at start-up */
+	char boot_id[BOOT_ID_MAX];
+	char job[128], outcome[64], end_reason[REASON_MAX];
+};
+
+int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e); /* -EEXIST; picks the lowest free slot */
+int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e); /* -ENOENT */
+int store_vm_delete(struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease */
+/* Calls back for every VM in name order; a non-zero return stops and is returned. */
+int store_vm_each(struct store *s, int (*cb)(void *userdata, const struct vm_row *v), void *userdata, struct error *e);
+int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key, const char *address,
+		struct error *e); /* what a start found out; only while STARTING with that generation, or PLAIN */
+
+struct store_detail { /* all optional, "" or 0 */
+	const char *step, *reason;
+	uint64_t took_us;
+	/* HAPPENING_LEASE only: */
+	const char *holder, *scope;
+	uint64_t ttl_ms;
+	bool bound;
+	/* closing happenings: */
+	const char *outcome;
+	const char *pool; /* HAPPENING_ADD: the pool to join */
+};
+/*
+ * The one way to change a state. `generation`: the life the happening speaks of; 0 means "the current one"; another than the
+ * stored one is ignored. Returns 1 with *ret_change and *ret_row (after) when something changed, 0 when the table has no such
+ * edge, -errno when the commit failed.
+ */
+int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_happening what,
+		const struct store_detail *d, struct state_change *ret_change, struct vm_row *ret_row, struct error *e);
+/* A READY VM of this pool (longest ready first), or by name; -ENOENT no such, -EAGAIN none READY now, -EBUSY named one not READY */
+int store_pick_ready(struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e);
+
+int store_lease_get(struct store *s, const char *id, struct lease_row *ret, struct error *e);
+int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_only,
+		int (*cb)(void *userdata, const struct lease_row *l), void *userdata, struct error *e);
+int store_lease_register(struct store *s, const char *id, enum registration r, uint64_t runner_id, struct error *e);
+int store_lease_job(struct store *s, const char *id, const char *job, struct error *e);
+int store_lease_outcome(struct store *s, const char *id, const char *outcome, struct error *e); /* once: -EALREADY */
+int store_lease_renew(struct store *s, const char *id, uint64_t ttl_ms, struct error *e);
+
+/* Free-standing event rows (stages of a start, delivery steps). */
+int store_event(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind, const char *text,
+		uint64_t took_us, struct error *e);
+struct event_row {
+	uint64_t id, wall_us, boot_us, generation, took_us;
+	char vm[VM_NAME_MAX], lease[LEASE_ID_MAX], kind[STEP_MAX], text[REASON_MAX];
+};
+/* lease: events of that lease, and the reset and start that followed it; vm: the newest `limit`, oldest first. */
+int store_event_each(struct store *s, const char *vm, const char *lease, unsigned limit,
+		int (*cb)(void *userdata, const struct event_row *v), void *userdata, struct error *e);
+#endif

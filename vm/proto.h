@@ -1,0 +1,116 @@
+#ifndef BOXERY_VM_PROTO_H
+#define BOXERY_VM_PROTO_H
+/*
+ * keeper -> boxery-vm, over the SOCK_SEQPACKET socket the child is born with as fd 3 (and nothing else but its log on 2).
+ * One vm_request in; then any number of VM_STEP / VM_ENTRY / VM_EVENT; then one vm_result (watch: never, it lives
+ * until its socket closes). A result is the only success: a child that ends without one has failed. The peer is not
+ * believed: it sends a verb, a checked name and numbers, never XML and never a path; boxery-vm renders the domain from
+ * host.env and from the VM's own settings file (image folder, vms/NAME.env, written by VM_NEW).
+ *
+ * verb        takes                          does (all idempotent: repeating after a crash ends the same)
+ * VM_CHECK    -                              connects, creates or starts network, filter and host rules; VM_STEP per check,
+ *                                            text says virtualisation in use and why (probed by starting a guest)
+ * VM_NEW      name, slot, cpus, memory_mib,  vms/NAME.env and the disk overlay vms/NAME.qcow2 on base/BASE
+ *             disk_gib, image
+ * VM_START    name, generation, flags,       refuses a generation not above the recorded one, unless that very domain runs;
+ *             delivery/admin key lines       overlay run/NAME.qcow2 (pool) or own disk (plain), domain, agent, begin, clean check;
+ *                                            result: host_key, address, kvm
+ * VM_RESET    name, generation               destroys the domain whatever its generation is up to `generation`, drops the overlay
+ * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms
+ * VM_CAPTURE  name                           plain VM that is off: its disk becomes images/NAME@boxery-clean/, read-only, bound to
+ *                                            the base by identity and hash; the last good one is never deleted before
+ * VM_REMOVE   name, flags                    domain, overlay, disk, clean image, reservation, settings file
+ * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
+ * VM_LIST     -                              a VM_ENTRY per domain that carries our metadata, and per settings file without one
+ * VM_WATCH    -                              on (re)connect: VM_ENTRY for each of our domains, then VM_EVENT SNAPSHOT;
+ *                                            then VM_EVENT per change, and the same listing again every 10 s. Keeps
+ *                                            consoles under their cap. Libvirt gone: VM_EVENT DISCONNECTED, retries.
+ */
+#include "base/parse.h"
+#include "linux/msg.h"
+#include <stdbool.h>
+
+#define VM_TEXT_MAX ERROR_TEXT_MAX
+#define VM_STEP_MAX 32
+#define VM_KEY_LINE_MAX 512
+#define VM_ADDRESS_MAX 46
+#define VM_LABEL_MAX 64
+
+enum vm_verb {
+	VM_CHECK = 1,
+	VM_NEW,
+	VM_START,
+	VM_RESET,
+	VM_STOP,
+	VM_CAPTURE,
+	VM_REMOVE,
+	VM_FILTER,
+	VM_LIST,
+	VM_WATCH,
+	/* answers */
+	VM_STEP = 32,
+	VM_ENTRY,
+	VM_EVENT,
+	VM_RESULT,
+	VM_TYPE_COUNT
+};
+
+enum vm_flag {
+	VM_FLAG_PLAIN = 1 << 0, /* start: not from a clean image, its own disk, admin key accepted */
+	VM_FLAG_FORCE = 1 << 1,
+};
+
+struct vm_request {
+	struct msg_head head; /* type: the verb */
+	char name[VM_NAME_MAX];
+	uint64_t generation;
+	uint32_t slot; /* 0..239: decides address, MAC and tap name */
+	uint32_t cpus, memory_mib, disk_gib;
+	uint32_t flags;
+	uint32_t timeout_ms;
+	char image[VM_NAME_MAX];             /* base image for VM_NEW */
+	char key_line[VM_KEY_LINE_MAX];      /* VM_START: public half of the delivery key (pool) or admin key (plain) */
+};
+
+struct vm_step { /* one stage done, for timelines and progress */
+	struct msg_head head;
+	char step[VM_STEP_MAX]; /* destroy overlay define agent begin check ... */
+	uint64_t took_us;
+	char text[VM_TEXT_MAX];
+};
+
+struct vm_entry { /* a domain or a definition of ours */
+	struct msg_head head;
+	char name[VM_NAME_MAX];
+	uint64_t generation; /* from the domain's metadata */
+	uint32_t running;    /* 0: defined only by its settings file */
+	uint32_t plain;      /* 1: no clean image */
+	uint32_t slot, cpus, memory_mib, disk_gib;
+	char address[VM_ADDRESS_MAX];
+};
+
+enum vm_event_kind {
+	VM_EVENT_SNAPSHOT = 1, /* all entries of the current listing have been sent */
+	VM_EVENT_STOPPED,
+	VM_EVENT_DISCONNECTED,
+	VM_EVENT_CONSOLE_CUT, /* a console reached its cap */
+};
+struct vm_event_msg {
+	struct msg_head head;
+	int32_t kind; /* enum vm_event_kind */
+	char name[VM_NAME_MAX];
+	uint64_t generation;
+	char text[VM_TEXT_MAX]; /* libvirt's words: "shutdown", "crashed", "destroyed" ... */
+};
+
+struct vm_result {
+	struct msg_head head;
+	int32_t code; /* 0 or -errno */
+	uint32_t kvm;
+	char step[VM_STEP_MAX]; /* where it failed */
+	char host_key[VM_KEY_LINE_MAX];
+	char address[VM_ADDRESS_MAX];
+	char text[VM_TEXT_MAX];
+};
+extern const size_t vm_message_sizes[VM_TYPE_COUNT];
+#endif
