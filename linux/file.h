@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Replaces dirfd/name as a whole with the given bytes. The old content stays on any failure. */
+/* Replaces dirfd/name as a whole with the given bytes. The old content stays on any failure. mode is exact (no umask). */
 int file_write_atomic(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e);
 /* Reads a whole regular file of at most max bytes; *ret is malloc'd and NUL-terminated. -EFBIG when larger. */
 int file_read(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len, struct error *e);
@@ -20,7 +20,8 @@ int file_remove(int dirfd, const char *name, bool missing_ok, struct error *e);
 /*
  * KEY=VALUE files (host.env, runners.env, a VM's own settings): '#' comments, blank lines, no quoting, no expansion.
  * cb is called once per line; it returns 0 or fills e (the caller's e gets "FILE:LINE: " in front).
- * A repeated key and a line without '=' are errors.
+ * A repeated key and a line without '=' are errors (-EBADMSG, as is a cb's -EINVAL: the file is at fault, not the
+ * command line). Blanks around key and value are cut. The text of a line never gets into an error: it may be a secret.
  */
 typedef int (*envfile_cb)(void *userdata, const char *key, const char *value, struct error *e);
 int envfile_parse(const char *shown_name, const char *data, size_t len, envfile_cb cb, void *userdata, struct error *e);

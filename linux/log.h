@@ -2,7 +2,8 @@
 #define BOXERY_LINUX_LOG_H
 /*
  * One log line per transition. Under systemd (JOURNAL_STREAM names our stderr) a record goes to the journal with
- * VM=, LEASE= and CODE fields; otherwise a plain line "TIME LEVEL program: text vm=.. lease=.." to stderr.
+ * VM= and LEASE= fields; otherwise a plain line "TIME LEVEL program: text vm=.. lease=.." goes to stderr.
+ * Control characters become blanks, text is cut at 2 KB, errno is kept.
  * Libraries do not log; programs do. Text from a remote must have gone through str_show_n.
  */
 #include "base/error.h"

@@ -16,7 +16,7 @@
 struct spawn_options {
 	const char *program;     /* absolute path, or a name found by program_path() or PATH when search_path */
 	const char *const *argv; /* NULL-terminated, argv[0] included */
-	const char *const *env;  /* NULL-terminated, NULL: a minimal one (PATH, HOME, LANG=C.UTF-8, and BOXERY_* and XDG_* of ours) */
+	const char *const *env;  /* NULL-terminated, NULL: a minimal one, see spawn_environment() */
 	const int *fds;          /* become 3, 4, ... in the child */
 	size_t n_fds;
 	int stdin_fd, stdout_fd, stderr_fd; /* -1: the default named above */
@@ -38,6 +38,8 @@ void child_kill(struct child *c); /* SIGKILL, reap, close; takes an empty one */
 /* Runs a program to its end with a deadline, its stdout captured up to max bytes (may be NULL); non-zero exit is an
  * error whose text has the last line of its stderr. */
 int spawn_capture(const struct spawn_options *o, uint64_t timeout_ms, size_t max, char **ret_stdout, struct error *e);
+/* PATH, HOME, JOURNAL_STREAM, BOXERY_* and XDG_* of ours, and LANG=C.UTF-8; NULL-terminated, one free(). NULL: no memory. */
+char **spawn_environment(void);
 /* Path of one of our own programs: beside the running one (a build tree), else BOXERY_LIBEXECDIR, else bindir. */
 int program_path(const char *name, char *dst, size_t size, struct error *e);
 #endif

@@ -1,0 +1,10 @@
+#ifndef BOXERY_LINUX_PROGRAM_H
+#define BOXERY_LINUX_PROGRAM_H
+/* Finding programs; see spawn.h for our own ones. */
+#include "base/error.h"
+#include <stddef.h>
+
+#define PROGRAM_DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+/* A name with '/' as it is; else one of ours by program_path(); else from the absolute entries of PATH. -ENOENT. */
+int program_search(const char *name, char *dst, size_t size, struct error *e);
+#endif
