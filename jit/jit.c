@@ -29,13 +29,12 @@ int jit_check(const char *data, size_t len, struct error *e)
 
 	/* A position says where to look in a file; which byte stands there is not told. */
 	size_t position = (size_t)(end - data);
-	if (r < 0)
-		return error_set(e, EINVAL, "the JIT config is not padded base64: its end, byte %zu of %zu, is wrong",
-				position, len);
-	if (position != len)
+	if (position < len)
 		return error_set(e, EINVAL,
-				"the JIT config is not one line of base64: byte %zu of %zu does not belong in it",
+				"the JIT config is not one line of padded base64: byte %zu of %zu does not belong in it",
 				position + 1, len);
+	if (r < 0)
+		return error_set(e, EINVAL, "the JIT config is not padded base64: its end, after byte %zu, is missing", len);
 	if (!object)
 		return error_set(e, EINVAL, "the JIT config is base64, but what it encodes is not a JSON object");
 	return 0;
