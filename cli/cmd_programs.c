@@ -1,0 +1,151 @@
+/* Subcommands that become another of our programs: build-base, runners; and the keeper's own. */
+#include "boxery-config.h"
+#include "base/str.h"
+#include "cli/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ARGUMENTS_MAX 64
+
+static const char *layer_folder(void)
+{
+	/* A build tree has no data folder yet; its layers are the source's. */
+	return access(BOXERY_DATADIR "/layers", R_OK) == 0 ? BOXERY_DATADIR "/layers" : BOXERY_SOURCE_DATADIR "/layers";
+}
+
+int cmd_build_base(int argc, char **argv)
+{
+	const char *name = "debian-12", *mirror = NULL, *suite = NULL, *folder = layer_folder();
+	bool force = false;
+	struct option_list layers = {0}, certificates = {0};
+	const struct cli_option options[] = {
+		{"name", OPTION_TEXT, &name, "NAME", "name of the image (default debian-12)", 0, 0},
+		{"layers", OPTION_LIST, &layers, "L[,L...]", "layers (default debian,github-runner)", 0, 0},
+		{"layer-dir", OPTION_TEXT, &folder, "FOLDER", "where the layer files are", 0, 0},
+		{"suite", OPTION_TEXT, &suite, "SUITE", "Debian release (default bookworm)", 0, 0},
+		{"mirror", OPTION_TEXT, &mirror, "URL", "Debian mirror", 0, 0},
+		{"ca", OPTION_LIST, &certificates, "FILE", "a CA certificate the guest shall trust", 0, 0},
+		{"force", OPTION_FLAG, &force, NULL, "build anew even when nothing has changed", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host build-base", "",
+			"Builds a Debian base image with mmdebstrap from layer files; downloads are checked against the layers' SHA-256.",
+			options, ARRAY_SIZE(options), 0, 0};
+	const char *args[ARGUMENTS_MAX];
+	size_t n = 0;
+	char joined[1024] = "";
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (hostconf_load(&conf, &e) < 0 || name_check(name, "image name", &e) < 0 ||
+			cli_join(&layers, joined, sizeof(joined), &e) < 0)
+		return cli_fail(&e);
+	const char *const fixed[] = {"boxery-build", "base", name, "--layers", joined[0] ? joined : "debian,github-runner",
+			"--layer-dir", folder, "--image-dir", conf.image_dir, "--cache-dir", conf.cache_dir};
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+		args[n++] = fixed[i];
+	if (suite)
+		args[n++] = "--suite", args[n++] = suite;
+	if (mirror)
+		args[n++] = "--mirror", args[n++] = mirror;
+	for (size_t i = 0; i < certificates.n; i++)
+		args[n++] = "--ca", args[n++] = certificates.items[i];
+	if (force)
+		args[n++] = "--force";
+	args[n] = NULL;
+	(void)cli_become("boxery-build", args, &e);
+	return cli_fail(&e);
+}
+
+int cmd_runners(int argc, char **argv)
+{
+	const struct cli_usage usage = {"boxery-host runners", "[check [FILE]]",
+			"Serves GitHub Actions jobs as runners.yaml says, until SIGTERM; running jobs are left alone and found again.\n"
+			"'runners check' only checks the configuration (default: runners.yaml of the configuration folder).",
+			NULL, 0, 0, 2};
+	const char *args[4] = {"boxery-runners", NULL};
+	char path[300];
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (first < argc && !str_equal(argv[first], "check")) {
+		(void)error_set(&e, EINVAL, "runners: no command '%s'; 'check', or none to serve", argv[first]);
+		return cli_fail(&e);
+	}
+	if (first < argc) {
+		if (hostconf_load(&conf, &e) < 0)
+			return cli_fail(&e);
+		(void)str_format(path, "%s/runners.yaml", conf.config_dir);
+		args[1] = "--check";
+		args[2] = first + 1 < argc ? argv[first + 1] : path;
+	}
+	(void)cli_become("boxery-runners", args, &e);
+	return cli_fail(&e);
+}
+
+static int keeper_status(int argc, char **argv)
+{
+	const struct cli_usage usage = {"boxery-host keeper status", "",
+			"Says whether a keeper runs, and its version. Exit status 8 when none does.", NULL, 0, 0, 0};
+	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
+	struct keeper_request r;
+	struct keeper_reply reply;
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	keeper_request_init(&r, KEEPER_HELLO);
+	if (hostconf_load(&conf, &e) < 0 || keeper_connect(&conf, false, &client, &e) < 0 ||
+			keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, &reply, NULL, &e) < 0)
+		return cli_fail(&e);
+	printf("keeper %s, host id %s, socket %s\n", reply.text, reply.name, conf.keeper_socket);
+	return EXIT_STATUS_OK;
+}
+
+static int keeper_stop(int argc, char **argv)
+{
+	const struct cli_usage usage = {"boxery-host keeper stop", "",
+			"Ends the keeper. VMs and running jobs are left alone; the next command starts a keeper again.", NULL, 0, 0, 0};
+	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
+	struct keeper_request r;
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (hostconf_load(&conf, &e) < 0)
+		return cli_fail(&e);
+	if (keeper_connect(&conf, false, &client, &e) < 0) {
+		printf("no keeper runs\n");
+		return EXIT_STATUS_OK;
+	}
+	keeper_request_init(&r, KEEPER_QUIT);
+	if (keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &e) < 0)
+		return cli_fail(&e);
+	return EXIT_STATUS_OK;
+}
+
+int cmd_keeper(int argc, char **argv)
+{
+	static const struct command commands[] = {
+		{"status", keeper_status, "does one run, which version"},
+		{"stop", keeper_stop, "end it; VMs are left alone"},
+	};
+
+	return command_dispatch("boxery-host keeper", commands, ARRAY_SIZE(commands), argc, argv);
+}
