@@ -78,15 +78,15 @@ static int become_ssh(const char *host, bool terminal, int argc, char **argv)
 			(void)error_set(&e, EINVAL, "the command line is longer than %d bytes", COMMAND_LINE_MAX);
 			return fail(&e);
 		}
-	char *args[] = {"ssh", terminal && isatty(STDIN_FILENO) ? "-t" : "-T", "--", (char *)host, line.data, NULL};
-	(void)execvp("ssh", args);
+	const char *args[] = {"ssh", terminal && isatty(STDIN_FILENO) ? "-t" : "-T", "--", host, line.data, NULL};
+	(void)execvp("ssh", (char *const *)args);
 	(void)error_errno(&e, errno, "cannot run ssh");
 	return fail(&e);
 }
 
 static int become_local(int argc, char **argv)
 {
-	char **args = calloc((size_t)argc + 2, sizeof(*args));
+	const char **args = calloc((size_t)argc + 2, sizeof(*args));
 	struct error e = ERROR_INIT;
 
 	if (!args)
@@ -94,7 +94,7 @@ static int become_local(int argc, char **argv)
 	args[0] = "boxery-host";
 	for (int i = 0; i < argc; i++)
 		args[i + 1] = argv[i];
-	(void)execvp("boxery-host", args);
+	(void)execvp("boxery-host", (char *const *)args);
 	(void)error_errno(&e, errno, "cannot run boxery-host on this machine; --host names another");
 	free(args);
 	return fail(&e);
