@@ -11,12 +11,24 @@
 #include <stdbool.h>
 #include <sodium.h>
 
+static int position_error(size_t position, size_t len, struct error *e)
+{
+	/* A position says where to look in a file; which byte stands there is not told. */
+	return error_set(e, EINVAL, "the JIT config is not one line of padded base64: byte %zu of %zu does not belong in it",
+			position + 1, len);
+}
+
 int jit_check(const char *data, size_t len, struct error *e)
 {
 	if (len < JIT_MIN)
 		return error_set(e, EINVAL, "the JIT config has %zu bytes; at least %d are expected", len, JIT_MIN);
 	if (len > JIT_MAX)
 		return error_set(e, EINVAL, "the JIT config has %zu bytes; at most %d are taken", len, JIT_MAX);
+
+	/* libsodium 1.0.18 decodes bytes above 127 as if they were letters. */
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)data[i] > 127)
+			return position_error(i, len, e);
 
 	size_t max = len / 4 * 3 + 3, got = 0;
 	unsigned char *plain = sodium_malloc(max);
@@ -27,12 +39,9 @@ int jit_check(const char *data, size_t len, struct error *e)
 	bool object = r == 0 && got > 0 && plain[0] == '{';
 	sodium_free(plain); /* wipes */
 
-	/* A position says where to look in a file; which byte stands there is not told. */
 	size_t position = (size_t)(end - data);
 	if (position < len)
-		return error_set(e, EINVAL,
-				"the JIT config is not one line of padded base64: byte %zu of %zu does not belong in it",
-				position + 1, len);
+		return position_error(position, len, e);
 	if (r < 0)
 		return error_set(e, EINVAL, "the JIT config is not padded base64: its end, after byte %zu, is missing", len);
 	if (!object)
