@@ -30,6 +30,17 @@
  * CHECK              -                                          JSON {"checks":[{name,ok,text}]} (boxery-vm VM_CHECK)
  * FILTER             name                                       -  0 when this life's filter is in force
  * QUIT               -                                          -  the keeper ends after the reply; VMs are left alone
+ *
+ * A connection's requests are answered one after the other: the next one is read when the last one has its reply. Who
+ * wants to wait and to ask at the same time opens two.
+ * LEASE: a name wins over a pool. ttl_ms 0 is KEEPER_TTL_DEFAULT_MS. wait_ms that passes in vain is -EAGAIN too.
+ *
+ * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
+ * vms      name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
+ *          (what libvirt said last) work (operation under way, or "") lease holder since age_ms (-1: of another boot)
+ * leases   lease vm pool holder scope runner_name generation runner_id registration open bound state (of its VM while open;
+ *          an open lease of a RESETTING VM has ended and is closed with the reset) opened closed expires_in_ms job outcome
+ *          end_reason
  */
 #include "base/parse.h"
 #include "linux/msg.h"
@@ -39,6 +50,9 @@
 #define RUNNER_NAME_MAX 65
 #define KEEPER_TEXT_MAX ERROR_TEXT_MAX
 #define KEEPER_CLIENTS_MAX 256
+#define KEEPER_TTL_DEFAULT_MS (6ull * 3600 * 1000)
+#define KEEPER_TTL_MAX_MS (7ull * 24 * 3600 * 1000)
+#define KEEPER_WAIT_MAX_MS (24ull * 3600 * 1000)
 #define HOLDER_SERVICE "github-runner"
 #define HOLDER_ONCE "github-runner-local"
 #define POOL_DEFAULT "default"
