@@ -1,0 +1,128 @@
+/*
+ * Starting a keeper for a command that found none. Two commands may do this at once: the second keeper loses the lock
+ * and ends, and both commands find the first. So the end of the child that was started is no failure by itself; it is one
+ * when nobody answers. Then the last line of the log says why, because the person who typed the command did not see it.
+ */
+#include "pool/client_start.h"
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/file.h"
+#include "linux/spawn.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define START_WAIT_MS 10000
+#define START_POLL_MS 20
+#define LOG_NAME "keeper.log"
+#define LOG_OLD_NAME "keeper.log.1"
+#define LOG_MAX (8 * 1024 * 1024) /* looked at when a keeper starts: then a larger one becomes LOG_OLD_NAME */
+#define LOG_TAIL 1024
+
+static int log_open_file(const struct hostconf *conf, int *ret_fd, off_t *ret_begin, struct error *e)
+{
+	CLEANUP_FD int dir = -1, fd = -1;
+	struct stat st;
+	int r = dir_make(conf->state_dir, 0700, e);
+
+	if (r == 0)
+		r = dir_open(AT_FDCWD, conf->state_dir, &dir, e);
+	if (r < 0)
+		return r;
+	if (fstatat(dir, LOG_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > LOG_MAX)
+		(void)renameat(dir, LOG_NAME, dir, LOG_OLD_NAME);
+	fd = openat(dir, LOG_NAME, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(e, errno, "%s/" LOG_NAME, conf->state_dir);
+	*ret_begin = st.st_size;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+/* The last line after `begin`, or "" */
+static void log_last_line(int fd, off_t begin, char *dst, size_t size)
+{
+	char tail[LOG_TAIL + 1];
+	struct stat st;
+	off_t from = begin;
+	char *line;
+	ssize_t n;
+
+	dst[0] = '\0';
+	if (fstat(fd, &st) < 0)
+		return;
+	if (st.st_size - from > LOG_TAIL)
+		from = st.st_size - LOG_TAIL;
+	n = pread(fd, tail, LOG_TAIL, from);
+	while (n > 0 && tail[n - 1] == '\n')
+		n--;
+	if (n <= 0)
+		return;
+	tail[n] = '\0';
+	line = memrchr(tail, '\n', (size_t)n);
+	line = line ? line + 1 : tail;
+	str_show_n(dst, size, line, strlen(line));
+}
+
+static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, int *ret_fd, struct error *e)
+{
+	const uint64_t until = clock_boot_us() + (uint64_t)START_WAIT_MS * 1000;
+	char line[ERROR_TEXT_MAX / 2];
+	int status, r;
+
+	for (;;) {
+		struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+		bool ended = false;
+
+		r = keeper_client_try(conf, ret_fd, e);
+		if (r != -ENOTCONN)
+			return r;
+		/* A negative fd makes this a plain wait: the child has lost to another one that is still coming up. */
+		(void)poll(&p, 1, START_POLL_MS);
+		if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid) {
+			ended = true;
+			c->pid = -1;
+			c->pidfd = fd_close(c->pidfd);
+		}
+		/* That status: another keeper has the lock. */
+		if (ended && !(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFLICT)) {
+			log_last_line(log_fd, begin, line, sizeof(line));
+			return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" LOG_NAME ")",
+					line[0] ? line : "it said nothing", conf->state_dir);
+		}
+		if (clock_boot_us() > until)
+			return error_set(e, ENOTCONN, "a keeper was started, but does not answer at %s within %d s; see %s/"
+					LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
+	}
+}
+
+int keeper_client_start(const struct hostconf *conf, int *ret_fd, struct error *e)
+{
+	CLEANUP_FD int log_fd = -1;
+	struct spawn_options o = SPAWN_OPTIONS_INIT;
+	struct child c = CHILD_INIT;
+	char path[PATH_MAX];
+	const char *const argv[] = {"boxery-keeper", NULL};
+	off_t begin = 0;
+	int r = program_path("boxery-keeper", path, sizeof(path), e);
+
+	if (r == 0)
+		r = log_open_file(conf, &log_fd, &begin, e);
+	if (r < 0)
+		return error_wrap(e, "cannot start a keeper");
+	o.program = path;
+	o.argv = argv;
+	o.stdout_fd = o.stderr_fd = log_fd;
+	o.detach = true;
+	r = spawn(&o, &c, e);
+	if (r < 0)
+		return error_wrap(e, "cannot start a keeper");
+	r = await(conf, &c, log_fd, begin, ret_fd, e);
+	/* It lives on in every case: it may just be slow, and the next command then finds it. */
+	c.pidfd = fd_close(c.pidfd);
+	return r;
+}
