@@ -84,8 +84,9 @@ int cmd_release(int argc, char **argv)
 
 int cmd_leases(int argc, char **argv)
 {
-	bool json = false;
+	bool json = false, all = false;
 	const struct cli_option options[] = {
+		{"all", OPTION_FLAG, &all, NULL, "every closed lease that is still kept, too", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"leases\":[...]}", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host leases", "",
@@ -104,6 +105,8 @@ int cmd_leases(int argc, char **argv)
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
 	keeper_request_init(&r, KEEPER_LEASES);
+	if (all)
+		r.flags |= KEEPER_FLAG_ALL;
 	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
 		return cli_fail(&e);
 	if (json) {

@@ -91,6 +91,7 @@ enum keeper_flag {
 	KEEPER_FLAG_FORCE = 1 << 0,
 	KEEPER_FLAG_BIND = 1 << 1, /* the lease ends with this connection */
 	KEEPER_FLAG_WAIT = 1 << 2,
+	KEEPER_FLAG_ALL = 1 << 3,  /* LEASES: every closed lease that is still kept, too */
 };
 
 /* What is known about a lease's registration with GitHub; never moves backwards. */
