@@ -14,6 +14,7 @@
 
 #define DELIVER_COMMAND "boxery-deliver"
 #define DELIVER_USER "root"
+#define DELIVER_EXIT_ALREADY 75 /* the guest command: this life has had its delivery */
 #define HOST_KEY_MAX 512
 
 enum deliver_type { DELIVER_REQUEST = 1, DELIVER_RESULT, DELIVER_TYPE_COUNT };
