@@ -82,5 +82,5 @@ def answer(world, request):
     except Refused as e:
         pairs = [("message", e)]
         if e.code == "conflict":
-            pairs += [("retry", world.settings["conflict_retry_seconds"]), ("limit", world.settings["conflict_limit_seconds"])]
+            pairs += [(word, int(world.settings["conflict_%s_seconds" % word])) for word in ("retry", "limit")]
         return Response.text(lines(pairs), STATUS[e.code])

@@ -61,8 +61,8 @@ def ensure_ca(state_dir):
     return cert, key
 
 
-def server_context(state_dir, addresses, names):
-    """A context whose certificate is good for these addresses and names. Writes DIR/server.pem (key and certificate)."""
+def server_context(state_dir, addresses, names, file_name="server.pem"):
+    """A context whose certificate is good for these addresses and names. Writes key and certificate to DIR/file_name."""
     ca_cert, ca_key = ensure_ca(state_dir)
     key = ec.generate_private_key(ec.SECP256R1())
     sans = [x509.DNSName(n) for n in names] + [x509.IPAddress(ipaddress.ip_address(a)) for a in addresses]
@@ -73,7 +73,7 @@ def server_context(state_dir, addresses, names):
             .add_extension(x509.SubjectAlternativeName(sans), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
             .sign(ca_key, hashes.SHA256()))
-    path = os.path.join(state_dir, "server.pem")
+    path = os.path.join(state_dir, file_name)
     _write(path, _pem_key(key) + cert.public_bytes(serialization.Encoding.PEM), 0o600)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
