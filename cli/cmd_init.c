@@ -215,3 +215,36 @@ int cmd_doctor(int argc, char **argv)
 		return cli_fail(&e);
 	return check_all(&conf, json);
 }
+
+int cmd_paths(int argc, char **argv)
+{
+	bool json = false;
+	const struct cli_option options[] = {
+		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"config\":FOLDER,...}", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host paths", "", "Prints where boxery keeps what on this machine.", options,
+			ARRAY_SIZE(options), 0, 0};
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (hostconf_load(&conf, &e) < 0)
+		return cli_fail(&e);
+	const struct {
+		const char *name, *path;
+	} paths[] = {{"config", conf.config_dir}, {"state", conf.state_dir}, {"runtime", conf.runtime_dir},
+			{"images", conf.image_dir}, {"cache", conf.cache_dir}};
+	json_t *document = json_object();
+
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		(void)json_object_set_new(document, paths[i].name, json_string(paths[i].path));
+		if (!json)
+			printf("%-8s %s\n", paths[i].name, paths[i].path);
+	}
+	code = json ? cli_print_json(document) : EXIT_STATUS_OK;
+	json_decref(document);
+	return code;
+}

@@ -48,6 +48,7 @@ const char *json_text(const json_t *object, const char *key, char *scratch, size
 
 int cmd_init(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_paths(int argc, char **argv);
 int cmd_build_base(int argc, char **argv);
 int cmd_new(int argc, char **argv);
 int cmd_ls(int argc, char **argv);

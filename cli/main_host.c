@@ -15,6 +15,7 @@ static int cmd_version(int argc, char **argv)
 static const struct command commands[] = {
 	{"init", cmd_init, "prepare this machine's folders and check it"},
 	{"doctor", cmd_doctor, "say what this host can and cannot do, and why"},
+	{"paths", cmd_paths, "where things are on this machine"},
 	{"build-base", cmd_build_base, "build a Debian base image from layers"},
 	{"new", cmd_new, "make a VM from a base image"},
 	{"ls", cmd_ls, "list VMs"},
