@@ -1,8 +1,10 @@
 #ifndef BOXERY_LINUX_HOSTCONF_H
 #define BOXERY_LINUX_HOSTCONF_H
 /*
- * Where things are, and host.env. User install: XDG folders. System install (BOXERY_SYSTEM=1, or /etc/boxery/host.env
- * exists and no BOXERY_CONFIG_DIR/XDG_CONFIG_HOME is set): /etc/boxery, /var/lib/boxery/state, /run/boxery.
+ * Where things are, and host.env. User install: XDG folders. System install (BOXERY_SYSTEM=1, or, with that variable
+ * unset, when /etc/boxery/host.env exists and neither BOXERY_CONFIG_DIR nor XDG_CONFIG_HOME is set): /etc/boxery,
+ * /var/lib/boxery/state, /run/boxery. Without XDG_RUNTIME_DIR a user's runtime folder is /run/boxery for root, else
+ * /run/user/UID/boxery.
  * BOXERY_CONFIG_DIR, BOXERY_STATE_DIR, BOXERY_RUNTIME_DIR override each.
  *
  * host.env keys (unknown ones are errors with file and line):

@@ -115,14 +115,19 @@ static int receive(int fd, int flags, const size_t *sizes, size_t n_sizes, void 
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes) };
 	struct msg_head head;
+	unsigned reset = 0;
 	ssize_t n;
 	int r;
 
 	for (size_t i = 0; i < n_sizes; i++)
 		assert(sizes[i] <= size && sizes[i] <= MSG_MAX && (sizes[i] == 0 || sizes[i] >= sizeof(head)));
+	/*
+	 * A peer that closed with something of ours unread leaves a one-time ECONNRESET in front of what it has sent
+	 * before. That is no reason to lose its last words, so it is asked again.
+	 */
 	do
 		n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | flags);
-	while (n < 0 && errno == EINTR);
+	while (n < 0 && (errno == EINTR || (errno == ECONNRESET && !reset++)));
 	if (n < 0)
 		return error_errno(e, errno, "cannot receive a message");
 	fds_collect(&mh, &got);
