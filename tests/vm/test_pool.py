@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""The pool on real VMs: resets that fail end in BROKEN and come back, and bad input changes nothing."""
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from lab import WORLD, Lab, run, wait_until  # noqa: E402
+
+
+class Pool(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.lab = Lab("pool")
+        try:
+            cls.lab.start()
+            cls.lab.new_pool_vm("one", wait=False)
+            cls.lab.new_pool_vm("two", wait=False)
+            cls.lab.wait_state("one", "READY")
+            cls.lab.wait_state("two", "READY")
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        if sys.exc_info()[0] or os.environ.get("BOXERY_SHOW_LOGS"):
+            sys.stderr.write("--- keeper.log\n%s\n" % cls.lab.log("state/keeper.log")[-6000:])
+        cls.lab.stop()
+
+    def lease(self, name):
+        return self.lab.host_json("lease", name)["lease"]
+
+    def broken_by(self, spoil, mend, step):
+        """A reset of `one` that cannot succeed: BROKEN after three attempts, `two` goes on, repair brings it back."""
+        lease = self.lease("one")
+        spoil()
+        try:
+            self.lab.host("release", lease)
+            vm = self.lab.wait_state("one", "BROKEN", timeout=180)
+            self.assertEqual(vm["attempts"], 3)
+            listed = self.lab.host("pool", "ls").stdout
+            line = next(row for row in listed.splitlines() if row.startswith("one "))
+            self.assertIn(vm["step"], line)
+            self.assertTrue(vm["reason"], vm)
+            self.assertIn(vm["reason"][:40], line)
+            self.assertIn(vm["step"], step)
+            refused = self.lab.host("lease", "one", check=False)
+            self.assertEqual(refused.returncode, 4, refused.stderr)
+            self.assertEqual(self.lab.vm("two")["state"], "READY")
+        finally:
+            mend()
+        self.lab.host("pool", "repair", "one", "--wait")
+        self.assertEqual(self.lab.vm("one")["state"], "READY")
+
+    def test_overlay_that_cannot_be_removed(self):
+        overlay = os.path.join(self.lab.dir, "image", "run", "one.qcow2")
+        self.broken_by(lambda: run(["chattr", "+i", overlay]), lambda: run(["chattr", "-i", overlay]), ("overlay",))
+        self.cycle("two")
+
+    def test_read_only_image_folder(self):
+        folder = os.path.join(self.lab.dir, "image", "run")
+
+        def spoil():
+            self.lab.inside(["mount", "--bind", folder, folder])
+            self.lab.inside(["mount", "-o", "remount,bind,ro", folder])
+        self.broken_by(spoil, lambda: self.lab.inside(["umount", folder]), ("overlay",))
+
+    def test_libvirtd_stopped(self):
+        self.broken_by(lambda: run([WORLD, "libvirtd-kill", self.lab.dir]),
+                       lambda: run([WORLD, "libvirtd-start", self.lab.dir]), ("connect", "libvirt"))
+
+    def cycle(self, name):
+        before = self.lab.vm(name)["generation"]
+        self.lab.host("release", self.lease(name))
+        wait_until("%s READY again" % name, lambda: (lambda v: v["state"] == "READY" and v["generation"] > before)(
+            self.lab.vm(name)), 240, every=0.5)
+
+    def test_killed_guest_is_seen(self):
+        vm = self.lab.vm("two")
+        pid = run(["cat", os.path.join(self.lab.dir, "run", "libvirt", "qemu", "two.pid")]).stdout.strip()
+        os.kill(int(pid), 9)
+        wait_until("two in a new life", lambda: (lambda v: v["state"] == "READY" and v["generation"] > vm["generation"])(
+            self.lab.vm("two")), 240, every=0.5)
+
+    # -- bad input
+
+    def refused(self, code, words, *arguments):
+        before = self.lab.host_json("ls")["vms"]
+        done = self.lab.host(*arguments, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        names = [(v["name"], v["pool"]) for v in before]
+        self.assertEqual([(v["name"], v["pool"]) for v in self.lab.host_json("ls")["vms"]], names)
+
+    def test_bad_names_and_numbers(self):
+        self.refused(2, ["VM name", "a/b"], "new", "a/b", "--image", "lab")
+        self.refused(3, ["nosuch"], "pool", "add", "nosuch")
+        self.refused(3, ["nosuch"], "new", "three", "--image", "nosuch")
+        self.refused(7, ["MiB"], "new", "three", "--image", "lab", "--memory", "900G")
+        self.refused(4, ["one"], "new", "one", "--image", "lab")
+        self.refused(3, [], "release", "0" * 32)
+        self.refused(4, ["two"], "rm", "two")
+
+    def test_doctor_says_which_virtualisation_and_why(self):
+        done = self.lab.host("doctor", "--json", check=False)
+        texts = " ".join(c["text"] for c in json.loads(done.stdout)["checks"])
+        self.assertRegex(texts, "qemu|emulation|KVM")
+
+    def test_runners_check(self):
+        self.lab.write("config/runners.yaml", "version: 1\nrunners:\n  - repo: octo/private\n    labelz: [x]\n")
+        self.refused(5, ["runners.yaml:4", "labelz", "labels"], "runners", "check")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
