@@ -1,6 +1,6 @@
 /*
- * The transition table. One entry per edge; what is not here does not happen. Read a line as: in this state, on this
- * happening, go there, do that, and treat the count of failures so.
+ * The transition table. One entry per edge; what is not here does not happen. Read a line as: in this state,
+ * on this happening, go there, do that, and treat the count of failures so.
  */
 #include "pool/state.h"
 #include "base/cleanup.h"
@@ -62,15 +62,18 @@ struct edge {
 	bool new_generation, opens_lease, closes_lease;
 };
 
-#define GO(to_, effect_, ...) {.exists = true, .to = STATE_##to_, .effect = EFFECT_##effect_, __VA_ARGS__}
+#define GO(to_, effect_, ...)                                                                                \
+	{                                                                                                    \
+		.exists = true, .to = STATE_##to_, .effect = EFFECT_##effect_, __VA_ARGS__                   \
+	}
 
 /* What ends a lease, in each of its three states. */
-#define LEASE_ENDS(state_)                                                                                             \
-	[STATE_##state_][HAPPENING_RELEASE] = GO(RESETTING, RESET),                                                    \
-	[STATE_##state_][HAPPENING_STOPPED] = GO(RESETTING, RESET),                                                    \
-	[STATE_##state_][HAPPENING_DEADLINE] = GO(RESETTING, RESET),                                                   \
-	[STATE_##state_][HAPPENING_EXPIRED] = GO(RESETTING, RESET),                                                    \
-	[STATE_##state_][HAPPENING_HOLDER_LOST] = GO(RESETTING, RESET),                                                \
+#define LEASE_ENDS(state_)                                                                                   \
+	[STATE_##state_][HAPPENING_RELEASE] = GO(RESETTING, RESET),                                          \
+	[STATE_##state_][HAPPENING_STOPPED] = GO(RESETTING, RESET),                                          \
+	[STATE_##state_][HAPPENING_DEADLINE] = GO(RESETTING, RESET),                                         \
+	[STATE_##state_][HAPPENING_EXPIRED] = GO(RESETTING, RESET),                                          \
+	[STATE_##state_][HAPPENING_HOLDER_LOST] = GO(RESETTING, RESET),                                      \
 	[STATE_##state_][HAPPENING_DOUBT] = GO(RESETTING, RESET)
 
 static const struct edge edges[][HAPPENING_COUNT] = {
@@ -102,7 +105,8 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_READY][HAPPENING_MAINTAIN] = GO(MAINTENANCE, CAPTURE),
 
 	[STATE_LEASED][HAPPENING_DELIVER] = GO(DELIVERED, DELIVER),
-	[STATE_LEASED][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET), /* got nothing; a life under delivery is adopted */
+	[STATE_LEASED][HAPPENING_INTERRUPTED] =
+		GO(RESETTING, RESET), /* got nothing; a life under delivery is adopted */
 	LEASE_ENDS(LEASED),
 
 	[STATE_DELIVERED][HAPPENING_JOB_SEEN] = GO(BUSY, NONE),
@@ -110,7 +114,8 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 
 	LEASE_ENDS(BUSY),
 
-	[STATE_RESETTING][HAPPENING_RESET_DONE] = GO(COLD, NONE, .count = COUNT_VERDICT, .closes_lease = true),
+	[STATE_RESETTING][HAPPENING_RESET_DONE] =
+		GO(COLD, NONE, .count = COUNT_VERDICT, .closes_lease = true),
 	[STATE_RESETTING][HAPPENING_RESET_FAILED] = GO(RESETTING, RESET, .count = COUNT_FAILURE_VERDICT),
 	[STATE_RESETTING][HAPPENING_DEADLINE] = GO(RESETTING, RESET, .count = COUNT_FAILURE_VERDICT),
 	[STATE_RESETTING][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET),
@@ -141,17 +146,15 @@ bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, st
 	if (fails && now < INT32_MAX)
 		now++;
 	if (verdict && now >= STATE_ATTEMPTS_MAX)
-		*ret = (struct state_change){.to = STATE_BROKEN,
-				.effect = EFFECT_ALARM,
-				.attempts = now,
-				.closes_lease = true};
+		*ret = (struct state_change){
+			.to = STATE_BROKEN, .effect = EFFECT_ALARM, .attempts = now, .closes_lease = true};
 	else
 		*ret = (struct state_change){.to = d->to,
-				.effect = d->effect,
-				.attempts = now,
-				.new_generation = d->new_generation,
-				.opens_lease = d->opens_lease,
-				.closes_lease = d->closes_lease};
+			.effect = d->effect,
+			.attempts = now,
+			.new_generation = d->new_generation,
+			.opens_lease = d->opens_lease,
+			.closes_lease = d->closes_lease};
 	return true;
 }
 

@@ -1,20 +1,21 @@
 #ifndef BOXERY_POOL_STATE_H
 #define BOXERY_POOL_STATE_H
 /*
- * The life of a VM as data: pure, no I/O, no clock. state_next() is the only place that knows an edge; absent means
- * ignored. The picture and the reasons are in docs/architecture.md, section 4.
+ * The life of a VM as data: pure, no I/O, no clock. state_next() is the only place that knows an edge; absent
+ * means ignored. The picture and the reasons are in docs/architecture.md, section 4.
  *
- * Failures are counted in a row: `attempts` grows with every failed start and every failed reset, is kept through COLD and
- * STARTING, and only READY (or an admin's repair) clears it. A failed start always goes to RESETTING first, so that a VM is
- * off when it becomes BROKEN; the verdict falls where the reset ends (RESET_DONE or RESET_FAILED at STATE_ATTEMPTS_MAX).
- * A lease is opened by READY -> LEASED and closed where the reset ends, in COLD or in BROKEN.
+ * Failures are counted in a row: `attempts` grows with every failed start and every failed reset, is kept
+ * through COLD and STARTING, and only READY (or an admin's repair) clears it. A failed start always goes to
+ * RESETTING first, so that a VM is off when it becomes BROKEN; the verdict falls where the reset ends
+ * (RESET_DONE or RESET_FAILED at STATE_ATTEMPTS_MAX). A lease is opened by READY -> LEASED and closed where
+ * the reset ends, in COLD or in BROKEN.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 enum vm_state {
-	/* Outside the pool: an admin's VM. Operations: new, start, stop, rm, pool add. Caveat: never leased; whether it runs
-	 * is libvirt's to say, START only gives it a new generation. */
+	/* Outside the pool: an admin's VM. Operations: new, start, stop, rm, pool add. Caveat: never leased;
+	 * whether it runs is libvirt's to say, START only gives it a new generation. */
 	STATE_PLAIN,
 	/* No domain, no overlay. Operations: start (with a new generation), maintenance, rm. */
 	STATE_COLD,
@@ -35,8 +36,9 @@ enum vm_state {
 	/* A pool VM that is being captured again or patched. It has a clean state to go back to. */
 	STATE_MAINTENANCE,
 	/*
-	 * An admin's VM that is being captured for the first time. A state of its own and not MAINTENANCE, because its failure
-	 * leads back to PLAIN (there is nothing to reset to) and a keeper that starts anew must know that without a flag.
+	 * An admin's VM that is being captured for the first time. A state of its own and not MAINTENANCE,
+	 * because its failure leads back to PLAIN (there is nothing to reset to) and a keeper that starts
+	 * anew must know that without a flag.
 	 */
 	STATE_ADDING,
 	STATE_COUNT
@@ -45,26 +47,27 @@ const char *state_to_string(enum vm_state v); /* "PLAIN" ... */
 int state_from_string(const char *s, enum vm_state *ret);
 
 enum vm_happening {
-	HAPPENING_START,        /* the pool wants it READY */
-	HAPPENING_STARTED,      /* boxery-vm start succeeded, check included */
+	HAPPENING_START,   /* the pool wants it READY */
+	HAPPENING_STARTED, /* boxery-vm start succeeded, check included */
 	HAPPENING_START_FAILED,
 	HAPPENING_LEASE,
-	HAPPENING_DELIVER,      /* the secret is about to leave the host */
-	HAPPENING_JOB_SEEN,     /* GitHub says busy */
-	HAPPENING_RELEASE,      /* by its holder */
-	HAPPENING_STOPPED,      /* the hypervisor says that the domain is gone */
-	HAPPENING_DEADLINE,     /* the state's own deadline */
-	HAPPENING_EXPIRED,      /* the lease's ttl */
-	HAPPENING_HOLDER_LOST,  /* a connection-bound holder went away */
-	HAPPENING_DOUBT,        /* anything that does not add up */
+	HAPPENING_DELIVER,     /* the secret is about to leave the host */
+	HAPPENING_JOB_SEEN,    /* GitHub says busy */
+	HAPPENING_RELEASE,     /* by its holder */
+	HAPPENING_STOPPED,     /* the hypervisor says that the domain is gone */
+	HAPPENING_DEADLINE,    /* the state's own deadline */
+	HAPPENING_EXPIRED,     /* the lease's ttl */
+	HAPPENING_HOLDER_LOST, /* a connection-bound holder went away */
+	HAPPENING_DOUBT,       /* anything that does not add up */
 	HAPPENING_RESET_DONE,
 	HAPPENING_RESET_FAILED,
 	HAPPENING_REPAIR,
-	HAPPENING_ADD,          /* PLAIN: capture and join the pool */
-	HAPPENING_MAINTAIN,     /* COLD or READY: capture again, patch */
-	HAPPENING_MAINTAINED,   /* capture done */
+	HAPPENING_ADD,	      /* PLAIN: capture and join the pool */
+	HAPPENING_MAINTAIN,   /* COLD or READY: capture again, patch */
+	HAPPENING_MAINTAINED, /* capture done */
 	HAPPENING_MAINTAIN_FAILED,
-	HAPPENING_INTERRUPTED,  /* a new keeper finds it in flight: done over, and not counted as the VM's failure */
+	HAPPENING_INTERRUPTED, /* a new keeper finds it in flight: done over, and not counted as the VM's
+				  failure */
 	HAPPENING_COUNT
 };
 const char *happening_to_string(enum vm_happening v); /* "START" ... */
@@ -84,13 +87,14 @@ enum state_effect { /* what the keeper does after the commit */
 struct state_change {
 	enum vm_state to;
 	enum state_effect effect;
-	int32_t attempts;      /* the new count */
-	bool new_generation;   /* generation + 1 in the same transaction */
+	int32_t attempts;    /* the new count */
+	bool new_generation; /* generation + 1 in the same transaction */
 	bool opens_lease, closes_lease;
 };
 /*
- * Returns true and fills *ret when the happening changes something in this state; false: ignored, *ret untouched.
- * An edge may lead to the state it comes from: PLAIN on START (a new generation), RESETTING on a failed or interrupted reset.
+ * Returns true and fills *ret when the happening changes something in this state; false: ignored, *ret
+ * untouched. An edge may lead to the state it comes from: PLAIN on START (a new generation), RESETTING on a
+ * failed or interrupted reset.
  */
 bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret);
 bool state_has_lease(enum vm_state s); /* LEASED, DELIVERED, BUSY */

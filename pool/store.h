@@ -1,25 +1,27 @@
 #ifndef BOXERY_POOL_STORE_H
 #define BOXERY_POOL_STORE_H
 /*
- * The keeper's database (SQLite: WAL, synchronous=FULL, STRICT tables, CHECKs, user_version migrations). Only the keeper
- * opens it, 0600, with an exclusive lock. One function changes a VM's state: store_apply(), one transaction for state,
- * generation, attempts, lease row and event row, committed before the caller acts. A commit that fails leaves everything
- * as it was. A database of a newer version is refused (-EPROTO) and never touched; a damaged one is refused (-EUCLEAN), with
- * the way back in words: every open of a sound database first copies it, whole and synced, to PATH.last-good.
- * Text that only informs (step, reason, job, outcome, event text) is made printable and cut to its field, so that a long
- * answer from outside can never stop a transition. One process, one thread, one open store per file.
+ * The keeper's database (SQLite: WAL, synchronous=FULL, STRICT tables, CHECKs, user_version migrations). Only
+ * the keeper opens it, 0600, with an exclusive lock. One function changes a VM's state: store_apply(), one
+ * transaction for state, generation, attempts, lease row and event row, committed before the caller acts. A
+ * commit that fails leaves everything as it was. A database of a newer version is refused (-EPROTO) and never
+ * touched; a damaged one is refused (-EUCLEAN), with the way back in words: every open of a sound database
+ * first copies it, whole and synced, to PATH.last-good. Text that only informs (step, reason, job, outcome,
+ * event text) is made printable and cut to its field, so that a long answer from outside can never stop a
+ * transition. One process, one thread, one open store per file.
  *
- * Errors: -EROFS -EACCES -ENOSPC -EIO the file cannot be written (nothing was changed), -EBUSY another keeper has it open
- * (store_open), -EINVAL -ENAMETOOLONG an argument is out of its range, -EUCLEAN damage found later.
+ * Errors: -EROFS -EACCES -ENOSPC -EIO the file cannot be written (nothing was changed), -EBUSY another keeper
+ * has it open (store_open), -EINVAL -ENAMETOOLONG an argument is out of its range, -EUCLEAN damage found
+ * later.
  */
 #include "base/cleanup.h"
 #include "pool/proto.h"
 #include "pool/state.h"
 #include "linux/clock.h"
 
-#define STORE_EVENTS_PER_VM_MAX 500   /* older ones are dropped in the same transaction */
-#define STORE_LEASES_CLOSED_MAX 1000  /* closed and swept leases kept */
-#define STORE_EVENTS_LOOSE_MAX 2000   /* events of no VM or of a removed one */
+#define STORE_EVENTS_PER_VM_MAX 500  /* older ones are dropped in the same transaction */
+#define STORE_LEASES_CLOSED_MAX 1000 /* closed and swept leases kept */
+#define STORE_EVENTS_LOOSE_MAX 2000  /* events of no VM or of a removed one */
 #define STORE_VMS_MAX 1000
 #define STEP_MAX 32
 #define REASON_MAX ERROR_TEXT_MAX
@@ -31,6 +33,8 @@ DEFINE_CLEANUP(struct store *, store_free);
 const char *store_host_id(const struct store *s); /* 8 hex digits, made at the first open */
 /* "", or one sentence for the log: the open succeeded but PATH.last-good could not be renewed. */
 const char *store_warning(const struct store *s);
+int store_backup(
+	struct store *s, struct error *e); /* renews PATH.last-good; the last one stays on any failure */
 
 struct vm_row {
 	char name[VM_NAME_MAX], pool[VM_NAME_MAX], image[VM_NAME_MAX];
@@ -39,10 +43,10 @@ struct vm_row {
 	uint64_t generation;
 	int32_t attempts;
 	char step[STEP_MAX], reason[REASON_MAX]; /* of the last failure; cleared by READY */
-	char host_key[512], address[46];         /* of this life */
-	uint64_t since_boot_us, since_wall_us;   /* when the state was entered */
+	char host_key[512], address[46];	 /* of this life */
+	uint64_t since_boot_us, since_wall_us;	 /* when the state was entered */
 	char since_boot_id[BOOT_ID_MAX];
-	char lease[LEASE_ID_MAX];                /* the open lease, or "" */
+	char lease[LEASE_ID_MAX]; /* the open lease, or "" */
 };
 
 struct lease_row {
@@ -53,30 +57,34 @@ struct lease_row {
 	bool open, bound;
 	uint64_t opened_wall_us, closed_wall_us;
 	uint64_t delivered_wall_us; /* when DELIVERED was committed; 0: no secret can have left the host */
-	uint64_t expires_boot_us; /* with boot_id; another boot id means: look again at start-up */
+	uint64_t expires_boot_us;   /* with boot_id; another boot id means: look again at start-up */
 	char boot_id[BOOT_ID_MAX];
 	char job[128], outcome[64], end_reason[REASON_MAX];
 };
 
 /*
- * -EEXIST; -ENOSPC at STORE_VMS_MAX. Picks the lowest free slot (slot and since_* of *v are not read). Two births only: PLAIN
- * without a pool, or RESETTING with one (a pool VM found on the host whose row is lost: its past is unknown).
+ * -EEXIST; -ENOSPC at STORE_VMS_MAX. Picks the lowest free slot (slot and since_* of *v are not read). Two
+ * births only: PLAIN without a pool, or RESETTING with one (a pool VM found on the host whose row is lost:
+ * its past is unknown).
  */
 int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e);
 int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e); /* -ENOENT */
-int store_vm_delete(struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease; history stays */
+int store_vm_delete(
+	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease; history stays */
 /*
- * A life newer than the recorded one was seen on the host (an older copy of the database came back): raises the number so
- * that it is never given out again. Never lowers it. The caller raises DOUBT next.
+ * A life newer than the recorded one was seen on the host (an older copy of the database came back): raises
+ * the number so that it is never given out again. Never lowers it. The caller raises DOUBT next.
  */
 int store_vm_raise_generation(struct store *s, const char *name, uint64_t generation, struct error *e);
 /*
- * Calls back for every VM in name order; a non-zero return stops and is returned. The rows are those of the moment of the
- * call; the callback may use the store (this holds for all three _each).
+ * Calls back for every VM in name order; a non-zero return stops and is returned. The rows are those of the
+ * moment of the call; the callback may use the store (this holds for all three _each).
  */
-int store_vm_each(struct store *s, int (*cb)(void *userdata, const struct vm_row *v), void *userdata, struct error *e);
-int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key, const char *address,
-		struct error *e); /* what a start found out; only while STARTING or PLAIN, with that generation: else -ESTALE */
+int store_vm_each(
+	struct store *s, int (*cb)(void *userdata, const struct vm_row *v), void *userdata, struct error *e);
+int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key,
+	const char *address, struct error *e); /* what a start found out; only while STARTING or PLAIN, with
+						  that generation: else -ESTALE */
 
 struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be NULL as well */
 	const char *step, *reason;
@@ -91,37 +99,44 @@ struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be N
 };
 #define STORE_TTL_MAX_MS (30ull * 24 * 3600 * 1000)
 /*
- * The one way to change a state. `generation`: the life the happening speaks of; 0 means "the current one"; another than the
- * stored one is ignored. Returns 1 with *ret_change and *ret_row (after; both may be NULL) when something changed, 0 when the
- * table has no such edge, -errno when the commit failed. DELIVER commits only when the open lease of this very life has not
- * been delivered before. A new generation clears host_key and address. step and reason are set by what counts as a failure,
- * by DOUBT and by MAINTAIN_FAILED.
+ * The one way to change a state. `generation`: the life the happening speaks of; 0 means "the current one";
+ * another than the stored one is ignored. Returns 1 with *ret_change and *ret_row (after; both may be NULL)
+ * when something changed, 0 when the table has no such edge, -errno when the commit failed. DELIVER commits
+ * only when the open lease of this very life has not been delivered before. A new generation clears host_key
+ * and address. step and reason are set by what counts as a failure, by DOUBT and by MAINTAIN_FAILED.
  */
 int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_happening what,
-		const struct store_detail *d, struct state_change *ret_change, struct vm_row *ret_row, struct error *e);
-/* A READY VM of this pool (longest ready first), or by name; -ENOENT no such, -EAGAIN none READY now, -EBUSY named one not READY */
-int store_pick_ready(struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e);
+	const struct store_detail *d, struct state_change *ret_change, struct vm_row *ret_row,
+	struct error *e);
+/* A READY VM of this pool (longest ready first), or by name; -ENOENT no such, -EAGAIN none READY now, -EBUSY
+ * named one not READY */
+int store_pick_ready(
+	struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e);
 
 int store_lease_get(struct store *s, const char *id, struct lease_row *ret, struct error *e);
 int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_only,
-		int (*cb)(void *userdata, const struct lease_row *l), void *userdata, struct error *e);
-/* Never backwards (-EALREADY); the same again is 0. MADE needs the runner_id and keeps it: another one is -EEXIST. */
-int store_lease_register(struct store *s, const char *id, enum registration r, uint64_t runner_id, struct error *e);
+	int (*cb)(void *userdata, const struct lease_row *l), void *userdata, struct error *e);
+/* Never backwards (-EALREADY); the same again is 0. MADE needs the runner_id and keeps it: another one is
+ * -EEXIST. */
+int store_lease_register(
+	struct store *s, const char *id, enum registration r, uint64_t runner_id, struct error *e);
 int store_lease_job(struct store *s, const char *id, const char *job, struct error *e);
-/* The holder's last word, on an open or a closed lease. Once, a RELEASE with an outcome included: then -EALREADY. */
+/* The holder's last word, on an open or a closed lease. Once, a RELEASE with an outcome included: then
+ * -EALREADY. */
 int store_lease_outcome(struct store *s, const char *id, const char *outcome, struct error *e);
-int store_lease_renew(struct store *s, const char *id, uint64_t ttl_ms, struct error *e); /* -EALREADY when it has ended */
+int store_lease_renew(
+	struct store *s, const char *id, uint64_t ttl_ms, struct error *e); /* -EALREADY when it has ended */
 
-/* Free-standing event rows (stages of a start, delivery steps). vm and lease may be NULL. A transition writes its own row:
- * kind is the happening's word, text "FROM -> TO", then ": step: reason". */
-int store_event(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind, const char *text,
-		uint64_t took_us, struct error *e);
+/* Free-standing event rows (stages of a start, delivery steps). vm and lease may be NULL. A transition writes
+ * its own row: kind is the happening's word, text "FROM -> TO", then ": step: reason". */
+int store_event(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,
+	const char *text, uint64_t took_us, struct error *e);
 struct event_row {
 	uint64_t id, wall_us, boot_us, generation, took_us;
 	char vm[VM_NAME_MAX], lease[LEASE_ID_MAX], kind[STEP_MAX], text[REASON_MAX];
 };
-/* Oldest first. lease: all events of that lease, and the reset and start that followed it; else vm, or NULL for all: the
- * newest `limit` (0: STORE_EVENTS_PER_VM_MAX). */
+/* Oldest first. lease: all events of that lease, and the reset and start that followed it; else vm, or NULL
+ * for all: the newest `limit` (0: STORE_EVENTS_PER_VM_MAX). */
 int store_event_each(struct store *s, const char *vm, const char *lease, unsigned limit,
-		int (*cb)(void *userdata, const struct event_row *v), void *userdata, struct error *e);
+	int (*cb)(void *userdata, const struct event_row *v), void *userdata, struct error *e);
 #endif

@@ -1,0 +1,152 @@
+/* The one way to change a VM's state: everything that belongs to one edge, in one transaction. */
+#include "pool/store_internal.h"
+#include "base/str.h"
+#include <errno.h>
+#include <stdio.h>
+
+static const char *given(const char *text)
+{
+	return text ? text : "";
+}
+
+static int check_detail(enum vm_happening what, const struct store_detail *d, struct error *e)
+{
+	if (what == HAPPENING_ADD)
+		return name_check(given(d->pool), "pool name", e);
+	if (what != HAPPENING_LEASE)
+		return 0;
+	if (given(d->holder)[0] == '\0')
+		return error_set(e, EINVAL, "a lease needs a holder");
+	if (d->ttl_ms < 1 || d->ttl_ms > STORE_TTL_MAX_MS)
+		return error_set(e, EINVAL, "a lease lasts at least 1 ms and at most 30 days");
+	return 0;
+}
+
+/* What the row will be. */
+static void next_row(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
+	const struct state_change *c, const char *boot_id, struct vm_row *v)
+{
+	bool trouble = c->attempts > before->attempts || what == HAPPENING_DOUBT ||
+		       what == HAPPENING_MAINTAIN_FAILED;
+
+	*v = *before;
+	v->state = c->to;
+	v->attempts = c->attempts;
+	if (c->new_generation) {
+		v->generation++;
+		v->host_key[0] = v->address[0] = '\0';
+	}
+	if (c->to == STATE_READY) {
+		v->step[0] = v->reason[0] = '\0';
+	} else if (trouble) {
+		inform(v->step, d->step);
+		inform(v->reason, given(d->reason)[0] ? d->reason : happening_to_string(what));
+	}
+	if (c->to == STATE_PLAIN)
+		v->pool[0] = '\0';
+	else if (what == HAPPENING_ADD)
+		(void)str_copy(v->pool, d->pool); /* name_check has seen it */
+	v->since_boot_us = clock_boot_us();
+	v->since_wall_us = clock_wall_us();
+	(void)str_copy(v->since_boot_id, boot_id);
+}
+
+static int update_row(struct store *s, const struct vm_row *v, uint64_t event, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE vms SET state = ?2, generation = ?3, attempts = ?4, step = ?5, reason = ?6,"
+		" host_key = ?7, address = ?8, pool = ?9, since_event = ?10, since_boot_us = ?11,"
+		" since_wall_us = ?12, since_boot_id = ?13 WHERE name = ?1";
+	CLEANUP_QUERY struct query q = {0};
+
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, v->name);
+	query_text(&q, state_to_string(v->state));
+	query_u64(&q, v->generation);
+	query_u64(&q, (uint64_t)v->attempts);
+	query_text(&q, v->step);
+	query_text(&q, v->reason);
+	query_text(&q, v->host_key);
+	query_text(&q, v->address);
+	query_text(&q, v->pool);
+	query_u64(&q, event);
+	query_u64(&q, v->since_boot_us);
+	query_u64(&q, v->since_wall_us);
+	query_text(&q, v->since_boot_id);
+	r = query_run(&q, e);
+	return r < 0 ? r : 0;
+}
+
+static int add_event(struct store *s, const struct vm_row *before, const struct vm_row *after,
+	enum vm_happening what, const struct store_detail *d, uint64_t *ret_id, struct error *e)
+{
+	char text[2 * REASON_MAX];
+
+	(void)snprintf(text, sizeof(text), "%s -> %s%s%s%s%s", state_to_string(before->state),
+		state_to_string(after->state), given(d->step)[0] ? ": " : "", given(d->step),
+		given(d->reason)[0] ? ": " : "", given(d->reason));
+	return store_event_add(s, after->name, after->lease, after->generation, happening_to_string(what),
+		text, d->took_us, ret_id, e);
+}
+
+/* The lease's share of the edge. after->lease becomes the new one; a lease that closes stays named for the
+ * event. */
+static int apply_lease(struct store *s, const struct vm_row *before, struct vm_row *after,
+	enum vm_happening what, const struct store_detail *d, const struct state_change *c, struct error *e)
+{
+	int r = 0;
+	if (c->opens_lease)
+		r = store_lease_open(s, after, d, after->lease, e);
+	if (r == 0 && what == HAPPENING_DELIVER)
+		r = store_lease_delivered(s, after, e);
+	if (r == 0 && state_has_lease(before->state) && !state_has_lease(c->to))
+		r = store_lease_ends(s, after, what, d, e);
+	if (r == 0 && c->closes_lease)
+		r = store_lease_close(s, after, e);
+	return r;
+}
+
+int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_happening what,
+	const struct store_detail *d, struct state_change *ret_change, struct vm_row *ret_row,
+	struct error *e)
+{
+	static const struct store_detail none = {0};
+	CLEANUP_TRANSACTION struct transaction t = {0};
+	struct vm_row before, after;
+	struct state_change c;
+	uint64_t event = 0;
+
+	if (!d)
+		d = &none;
+	int r = transaction_start(&t, s, e);
+	if (r == 0)
+		r = store_vm_get(s, name, &before, e);
+	if (r < 0)
+		return r;
+	if ((generation != 0 && generation != before.generation) ||
+		!state_next(before.state, what, before.attempts, &c))
+		return 0;
+	r = check_detail(what, d, e);
+	if (r < 0)
+		return r;
+
+	next_row(&before, what, d, &c, s->boot_id, &after);
+	r = apply_lease(s, &before, &after, what, d, &c, e);
+	if (r == 0)
+		r = add_event(s, &before, &after, what, d, &event, e);
+	if (r == 0)
+		r = update_row(s, &after, event, e);
+	if (r == 0)
+		r = store_vm_get(s, name, &after, e);
+	if (r == 0)
+		r = transaction_commit(&t, e);
+	if (r < 0)
+		return r;
+	if (ret_change)
+		*ret_change = c;
+	if (ret_row)
+		*ret_row = after;
+	return 1;
+}

@@ -1,0 +1,170 @@
+/*
+ * The schema, as the list of steps from each version to the next. A step is never edited once a release has
+ * it; a new word in an enum needs a step that rebuilds the table whose CHECK lists the words (a unit test
+ * pins them per version).
+ *
+ * What the schema itself guarantees, whatever the code above it does: states and registrations are words of
+ * the enums; a VM has at most one open lease, and a VM with one cannot be deleted; a life (VM, generation) is
+ * leased at most once and delivered to at most once; generations never go back; runner names never repeat
+ * while a row remembers them. Rows of history point at a VM by vm_id while it exists and keep its name when
+ * it is gone.
+ */
+#include "pool/store_internal.h"
+#include "base/str.h"
+#include <errno.h>
+#include <string.h>
+
+/* @states@ and @registrations@ become the quoted words of their enums. */
+static const char *const steps[] = {
+	"CREATE TABLE meta (\n"
+	"  id INTEGER PRIMARY KEY CHECK (id = 1),\n"
+	"  host_id TEXT NOT NULL CHECK (length(host_id) = 8 AND host_id NOT GLOB '*[^0-9a-f]*')\n"
+	") STRICT;\n"
+	"INSERT INTO meta (id, host_id) VALUES (1, '@random8@');\n"
+
+	"CREATE TABLE vms (\n"
+	"  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"
+	"  name TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 40 AND name NOT GLOB "
+	"'*[^0-9a-z-]*'),\n"
+	"  pool TEXT NOT NULL CHECK (length(pool) <= 40),\n"
+	"  image TEXT NOT NULL CHECK (length(image) <= 40),\n"
+	"  slot INTEGER NOT NULL UNIQUE CHECK (slot BETWEEN 0 AND 999),\n"
+	"  cpus INTEGER NOT NULL CHECK (cpus BETWEEN 0 AND 4294967295),\n"
+	"  memory_mib INTEGER NOT NULL CHECK (memory_mib BETWEEN 0 AND 4294967295),\n"
+	"  disk_gib INTEGER NOT NULL CHECK (disk_gib BETWEEN 0 AND 4294967295),\n"
+	"  state TEXT NOT NULL CHECK (state IN (@states@)),\n"
+	"  generation INTEGER NOT NULL CHECK (generation >= 0),\n"
+	"  attempts INTEGER NOT NULL CHECK (attempts BETWEEN 0 AND 2147483647),\n"
+	"  step TEXT NOT NULL CHECK (length(step) <= 31),\n"
+	"  reason TEXT NOT NULL CHECK (length(reason) <= 511),\n"
+	"  host_key TEXT NOT NULL CHECK (length(host_key) <= 511),\n"
+	"  address TEXT NOT NULL CHECK (length(address) <= 45),\n"
+	"  since_event INTEGER NOT NULL,\n" /* the event row of the last transition: an order that no clock
+					       can upset */
+	"  since_boot_us INTEGER NOT NULL,\n"
+	"  since_wall_us INTEGER NOT NULL,\n"
+	"  since_boot_id TEXT NOT NULL CHECK (length(since_boot_id) <= 36),\n"
+	"  CHECK ((state = 'PLAIN') = (pool = ''))\n"
+	") STRICT;\n"
+	"CREATE INDEX vms_ready ON vms (pool, since_event) WHERE state = 'READY';\n"
+	"CREATE TRIGGER vms_generation BEFORE UPDATE OF generation ON vms WHEN NEW.generation < "
+	"OLD.generation\n"
+	"  BEGIN SELECT RAISE(ABORT, 'a generation never goes back'); END;\n"
+
+	"CREATE TABLE leases (\n"
+	"  seq INTEGER PRIMARY KEY AUTOINCREMENT,\n"
+	"  id TEXT NOT NULL UNIQUE CHECK (length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'),\n"
+	"  vm_id INTEGER REFERENCES vms (id) ON DELETE SET NULL,\n"
+	"  vm TEXT NOT NULL CHECK (length(vm) BETWEEN 1 AND 40),\n"
+	"  pool TEXT NOT NULL CHECK (length(pool) BETWEEN 1 AND 40),\n"
+	"  holder TEXT NOT NULL CHECK (length(holder) BETWEEN 1 AND 47),\n"
+	"  scope TEXT NOT NULL CHECK (length(scope) <= 140),\n"
+	"  runner_name TEXT NOT NULL UNIQUE CHECK (length(runner_name) BETWEEN 1 AND 64),\n"
+	"  generation INTEGER NOT NULL CHECK (generation >= 1),\n"
+	"  registration TEXT NOT NULL CHECK (registration IN (@registrations@)),\n"
+	"  runner_id INTEGER NOT NULL CHECK (runner_id >= 0),\n"
+	"  open INTEGER NOT NULL CHECK (open IN (0, 1)),\n"
+	"  bound INTEGER NOT NULL CHECK (bound IN (0, 1)),\n"
+	"  opened_wall_us INTEGER NOT NULL,\n"
+	"  delivered_wall_us INTEGER NOT NULL,\n"
+	"  closed_wall_us INTEGER NOT NULL,\n"
+	"  expires_boot_us INTEGER NOT NULL,\n"
+	"  boot_id TEXT NOT NULL CHECK (length(boot_id) <= 36),\n"
+	"  job TEXT NOT NULL CHECK (length(job) <= 127),\n"
+	"  outcome TEXT NOT NULL CHECK (length(outcome) <= 63),\n"
+	"  outcome_final INTEGER NOT NULL CHECK (outcome_final IN (0, 1)),\n"
+	"  end_reason TEXT NOT NULL CHECK (length(end_reason) <= 511),\n"
+	"  CHECK (open = 0 OR vm_id IS NOT NULL),\n"
+	"  CHECK (open = 1 OR end_reason <> ''),\n"
+	"  CHECK (registration <> 'made' OR runner_id > 0)\n"
+	") STRICT;\n"
+	"CREATE UNIQUE INDEX leases_one_open ON leases (vm_id) WHERE open = 1;\n"
+	"CREATE UNIQUE INDEX leases_one_per_life ON leases (vm_id, generation) WHERE vm_id IS NOT NULL;\n"
+	"CREATE INDEX leases_closed ON leases (seq) WHERE open = 0;\n"
+	"CREATE TRIGGER leases_delivered BEFORE UPDATE OF delivered_wall_us ON leases WHEN "
+	"OLD.delivered_wall_us <> 0\n"
+	"  BEGIN SELECT RAISE(ABORT, 'a life is delivered to once'); END;\n"
+	"CREATE TRIGGER leases_reopened BEFORE UPDATE OF open ON leases WHEN OLD.open = 0 AND NEW.open = 1\n"
+	"  BEGIN SELECT RAISE(ABORT, 'a closed lease stays closed'); END;\n"
+
+	"CREATE TABLE events (\n"
+	"  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"
+	"  vm_id INTEGER REFERENCES vms (id) ON DELETE SET NULL,\n"
+	"  wall_us INTEGER NOT NULL,\n"
+	"  boot_us INTEGER NOT NULL,\n"
+	"  vm TEXT NOT NULL CHECK (length(vm) <= 40),\n"
+	"  lease TEXT NOT NULL CHECK (length(lease) <= 32),\n"
+	"  generation INTEGER NOT NULL CHECK (generation >= 0),\n"
+	"  kind TEXT NOT NULL CHECK (length(kind) BETWEEN 1 AND 31),\n"
+	"  text TEXT NOT NULL CHECK (length(text) <= 511),\n"
+	"  took_us INTEGER NOT NULL CHECK (took_us >= 0)\n"
+	") STRICT;\n"
+	"CREATE INDEX events_vm_id ON events (vm_id, id);\n"
+	"CREATE INDEX events_vm ON events (vm, id);\n"
+	"CREATE INDEX events_lease ON events (lease, id) WHERE lease <> '';\n",
+};
+_Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
+
+static int add_words(struct buf *b, const char *(*word)(unsigned), unsigned count)
+{
+	int r = 0;
+	for (unsigned i = 0; r == 0 && i < count; i++)
+		r = buf_addf(b, "%s'%s'", i ? ", " : "", word(i));
+	return r;
+}
+static const char *state_word(unsigned i)
+{
+	return state_to_string((enum vm_state)i);
+}
+static const char *registration_word(unsigned i)
+{
+	return registration_to_string((enum registration)i);
+}
+
+/* The text of a step with its placeholders filled in. */
+static int expand(struct buf *b, const char *step, const char *random8)
+{
+	int r = 0;
+	while (r == 0 && *step) {
+		size_t plain = strcspn(step, "@");
+		r = buf_add(b, step, plain);
+		step += plain;
+		if (r < 0 || !*step)
+			break;
+		const char *end = strchr(step + 1, '@');
+		size_t len = end ? (size_t)(end - step) + 1 : 1;
+		if (len == strlen("@states@") && strncmp(step, "@states@", len) == 0)
+			r = add_words(b, state_word, STATE_COUNT);
+		else if (len == strlen("@registrations@") && strncmp(step, "@registrations@", len) == 0)
+			r = add_words(b, registration_word, REGISTRATION_COUNT);
+		else if (len == strlen("@random8@") && strncmp(step, "@random8@", len) == 0)
+			r = buf_addf(b, "%s", random8);
+		else
+			r = -EINVAL;
+		step += len;
+	}
+	return r;
+}
+
+int store_schema_migrate(struct store *s, unsigned from, struct error *e)
+{
+	CLEANUP_BUF struct buf sql = BUF_INIT(64 * 1024);
+	CLEANUP_TRANSACTION struct transaction t = {0};
+	char random8[9];
+
+	int r = store_random_hex(random8, 4, e);
+	if (r < 0)
+		return r;
+	for (unsigned i = from; i < STORE_VERSION; i++)
+		if ((r = expand(&sql, steps[i], random8)) < 0)
+			return error_errno(e, -r, "writing schema step %u", i + 1);
+	r = buf_addf(&sql, "PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n", STORE_APPLICATION_ID,
+		STORE_VERSION);
+	if (r < 0)
+		return error_errno(e, -r, "writing the schema");
+
+	r = transaction_start(&t, s, e);
+	if (r == 0)
+		r = store_exec(s, sql.data, "creating the tables", e);
+	return r < 0 ? r : transaction_commit(&t, e);
+}

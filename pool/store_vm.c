@@ -1,0 +1,309 @@
+/* Rows of VMs: everything but the change of state. */
+#include "pool/store_internal.h"
+#include "base/str.h"
+#include <errno.h>
+#include <string.h>
+
+#define VM_COLUMNS                                                                                           \
+	"v.name, v.pool, v.image, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, v.generation, "         \
+	"v.attempts, v.step,"                                                                                \
+	" v.reason, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
+	"coalesce(l.id, '')"
+#define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
+
+static int read_row(struct query *q, struct vm_row *v, struct error *e)
+{
+	char state[32];
+	*v = (struct vm_row){0};
+	query_get_text(q, v->name, sizeof(v->name));
+	query_get_text(q, v->pool, sizeof(v->pool));
+	query_get_text(q, v->image, sizeof(v->image));
+	v->slot = (uint32_t)query_get_u64(q);
+	v->cpus = (uint32_t)query_get_u64(q);
+	v->memory_mib = (uint32_t)query_get_u64(q);
+	v->disk_gib = (uint32_t)query_get_u64(q);
+	query_get_text(q, state, sizeof(state));
+	v->generation = query_get_u64(q);
+	v->attempts = (int32_t)query_get_u64(q);
+	query_get_text(q, v->step, sizeof(v->step));
+	query_get_text(q, v->reason, sizeof(v->reason));
+	query_get_text(q, v->host_key, sizeof(v->host_key));
+	query_get_text(q, v->address, sizeof(v->address));
+	v->since_boot_us = query_get_u64(q);
+	v->since_wall_us = query_get_u64(q);
+	query_get_text(q, v->since_boot_id, sizeof(v->since_boot_id));
+	query_get_text(q, v->lease, sizeof(v->lease));
+	if (state_from_string(state, &v->state) < 0)
+		q->rc = SQLITE_CORRUPT;
+	return query_row(q, e);
+}
+
+int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e)
+{
+	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM " WHERE v.name = ?1";
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	r = query_step(&q, e);
+	if (r < 0)
+		return r;
+	if (r == 0)
+		return error_set(e, ENOENT, "there is no VM %s", name);
+	r = read_row(&q, &row, e);
+	if (r == 0)
+		*ret = row;
+	return r;
+}
+
+int store_vm_each(
+	struct store *s, int (*cb)(void *userdata, const struct vm_row *v), void *userdata, struct error *e)
+{
+	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM " ORDER BY v.name";
+	CLEANUP_FREE struct vm_row *rows = NULL;
+	size_t n = 0, cap = 0;
+	int r;
+	{
+		CLEANUP_QUERY struct query q = {0};
+		r = query_start(&q, s, sql, e);
+		while (r == 0 && (r = query_step(&q, e)) == 1) {
+			if (n == cap) {
+				cap = cap ? 2 * cap : 16;
+				struct vm_row *more = reallocarray(rows, cap, sizeof(*rows));
+				if (!more)
+					return error_set(e, ENOMEM, "out of memory");
+				rows = more;
+			}
+			r = read_row(&q, &rows[n++], e);
+		}
+	}
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = cb(userdata, &rows[i]);
+	return r;
+}
+
+/* The lowest number nobody has, below STORE_VMS_MAX. */
+static int free_slot(struct store *s, uint32_t *ret, struct error *e)
+{
+	static const char sql[] = "SELECT slot FROM vms ORDER BY slot";
+	CLEANUP_QUERY struct query q = {0};
+	uint32_t slot = 0;
+
+	int r = query_start(&q, s, sql, e);
+	while (r == 0 && (r = query_step(&q, e)) == 1) {
+		if (query_get_u64(&q) != slot) {
+			r = 0;
+			break;
+		}
+		slot++;
+		r = 0;
+	}
+	if (r < 0)
+		return r;
+	if (slot >= STORE_VMS_MAX)
+		return error_set(
+			e, ENOSPC, "there are %d VMs already, which is the limit: remove one", STORE_VMS_MAX);
+	*ret = slot;
+	return 0;
+}
+
+static int insert_row(struct store *s, const struct vm_row *v, uint32_t slot, uint64_t event, struct error *e)
+{
+	static const char sql[] =
+		"INSERT INTO vms (name, pool, image, slot, cpus, memory_mib, disk_gib, state, generation, "
+		"attempts, step,"
+		" reason, host_key, address, since_event, since_boot_us, since_wall_us, since_boot_id)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, '', '', '', '', ?10, ?11, ?12, ?13)";
+	CLEANUP_QUERY struct query q = {0};
+
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, v->name);
+	query_text(&q, v->pool);
+	query_text(&q, v->image);
+	query_u64(&q, slot);
+	query_u64(&q, v->cpus);
+	query_u64(&q, v->memory_mib);
+	query_u64(&q, v->disk_gib);
+	query_text(&q, state_to_string(v->state));
+	query_u64(&q, v->generation);
+	query_u64(&q, event);
+	query_u64(&q, clock_boot_us());
+	query_u64(&q, clock_wall_us());
+	query_text(&q, s->boot_id);
+	r = query_run(&q, e);
+	return r < 0 ? r : 0;
+}
+
+int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e)
+{
+	static const char link_sql[] =
+		"UPDATE events SET vm_id = (SELECT id FROM vms WHERE name = ?1) WHERE id = ?2";
+	CLEANUP_TRANSACTION struct transaction t = {0};
+	struct vm_row other;
+	uint32_t slot = 0;
+	uint64_t event = 0;
+
+	int r = name_check(v->name, "VM name", e);
+	if (r == 0 && v->pool[0])
+		r = name_check(v->pool, "pool name", e);
+	if (r < 0)
+		return r;
+	if (!(v->state == STATE_PLAIN && !v->pool[0]) && !(v->state == STATE_RESETTING && v->pool[0]))
+		return error_set(e, EINVAL,
+			"VM %s: a new row is PLAIN and in no pool, or RESETTING and in one", v->name);
+	r = transaction_start(&t, s, e);
+	if (r < 0)
+		return r;
+	r = store_vm_get(s, v->name, &other, e);
+	if (r == 0)
+		return error_set(e, EEXIST,
+			"there is a VM %s already: choose another name, or remove that one first", v->name);
+	if (r == -ENOENT) {
+		error_clear(e);
+		r = free_slot(s, &slot, e);
+	}
+	if (r == 0)
+		r = store_event_add(
+			s, v->name, NULL, v->generation, "NEW", state_to_string(v->state), 0, &event, e);
+	if (r == 0)
+		r = insert_row(s, v, slot, event, e);
+	if (r == 0) {
+		/* The event had to be first, since the row names it; now it can be told whose it is. */
+		CLEANUP_QUERY struct query q = {0};
+		r = query_start(&q, s, link_sql, e);
+		if (r == 0) {
+			query_text(&q, v->name);
+			query_u64(&q, event);
+			r = query_run(&q, e);
+		}
+	}
+	return r < 0 ? r : transaction_commit(&t, e);
+}
+
+int store_vm_delete(struct store *s, const char *name, struct error *e)
+{
+	static const char sql[] = "DELETE FROM vms WHERE name = ?1";
+	CLEANUP_TRANSACTION struct transaction t = {0};
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+
+	int r = transaction_start(&t, s, e);
+	if (r == 0)
+		r = store_vm_get(s, name, &row, e);
+	if (r < 0)
+		return r;
+	if (row.lease[0])
+		return error_set(
+			e, EBUSY, "VM %s has an open lease: release it and wait for the reset first", name);
+	r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	r = query_run(&q, e);
+	query_end(&q);
+	if (r >= 0)
+		r = store_event_add(
+			s, name, NULL, row.generation, "REMOVED", state_to_string(row.state), 0, NULL, e);
+	return r < 0 ? r : transaction_commit(&t, e);
+}
+
+int store_vm_raise_generation(struct store *s, const char *name, uint64_t generation, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE vms SET generation = max(generation, ?2) WHERE name = ?1 AND NOT EXISTS"
+		" (SELECT 1 FROM leases l WHERE l.vm_id = vms.id AND l.open = 1)";
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	query_u64(&q, generation);
+	r = query_run(&q, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = store_vm_get(s, name, &row, e);
+	return r < 0 ? r : error_set(e, EBUSY, "VM %s has an open lease: its reset comes first", name);
+}
+
+int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key,
+	const char *address, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE vms SET host_key = ?3, address = ?4 WHERE name = ?1 AND generation = ?2"
+		" AND state IN ('STARTING', 'PLAIN')";
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+
+	if (strlen(host_key) >= sizeof(row.host_key) || strlen(address) >= sizeof(row.address))
+		return error_set(
+			e, ENAMETOOLONG, "VM %s: its host key or address is longer than any can be", name);
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	query_u64(&q, generation);
+	query_text(&q, host_key);
+	query_text(&q, address);
+	r = query_run(&q, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = store_vm_get(s, name, &row, e);
+	return r < 0 ? r
+		     : error_set(e, ESTALE, "VM %s is %s in its life %llu, not starting life %llu", name,
+			       state_to_string(row.state), (unsigned long long)row.generation,
+			       (unsigned long long)generation);
+}
+
+int store_pick_ready(struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e)
+{
+	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM
+				  " WHERE v.pool = ?1 AND v.state = 'READY' ORDER BY v.since_event LIMIT 1";
+	static const char any_sql[] = "SELECT count(*) FROM vms WHERE pool = ?1 AND pool <> ''";
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+	int r;
+
+	if (name && name[0]) {
+		r = store_vm_get(s, name, &row, e);
+		if (r < 0)
+			return r;
+		if (pool && pool[0] && !str_equal(pool, row.pool))
+			return error_set(e, ENOENT, "VM %s is not in pool %s", name, pool);
+		if (row.state != STATE_READY)
+			return error_set(
+				e, EBUSY, "VM %s is not ready but %s", name, state_to_string(row.state));
+		*ret = row;
+		return 0;
+	}
+	r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, pool);
+	r = query_step(&q, e);
+	if (r == 1) {
+		r = read_row(&q, &row, e);
+		if (r == 0)
+			*ret = row;
+		return r;
+	}
+	query_end(&q);
+	if (r == 0)
+		r = query_start(&q, s, any_sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, pool);
+	r = query_step(&q, e);
+	if (r < 0)
+		return r;
+	if (query_get_u64(&q) == 0)
+		return error_set(e, ENOENT, "there is no VM in pool %s: add one with `boxery-host pool add`",
+			pool ? pool : "");
+	return error_set(e, EAGAIN, "no VM of pool %s is ready now", pool);
+}
