@@ -1,7 +1,8 @@
 /*
- * fork + exec. Between the two the child makes only system calls that are allowed after a fork (and after a vfork):
- * everything that allocates or searches is done before. All signals are blocked over the fork, so that no handler of
- * ours runs in the child; the child sets every signal to its default before it opens the mask.
+ * fork + exec, the fork being a clone() that also returns a pidfd (CLOEXEC by itself). Between the two the child makes
+ * only system calls that are allowed there: everything that allocates or searches is done before. All signals are
+ * blocked over the fork, so that no handler of ours runs in the child; the child sets every signal to its default
+ * before it opens the mask.
  *
  * The child reports a failure as {step, errno} through a CLOEXEC pipe; end of file there means that exec succeeded.
  * Fds are first copied above every target number and then put in place, so their order and overlaps do not matter.
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -128,7 +130,8 @@ static int start(struct plan *p, int report_fd, struct child *ret, struct error 
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, &old);
 	p->parent = getpid();
-	c.pid = fork();
+	/* As fork(), and with the pidfd in the same step; libc has no function for it that returns twice. */
+	c.pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &c.pidfd, NULL, NULL);
 	if (c.pid == 0)
 		child_main(p);
 	r = errno;
@@ -136,9 +139,7 @@ static int start(struct plan *p, int report_fd, struct child *ret, struct error 
 	if (c.pid < 0)
 		return error_errno(e, r, "cannot make a process for %s", p->path);
 	write_end = fd_close(write_end);
-	/* No race: the child is ours and not reaped yet, so the number is still its. pidfds are CLOEXEC by themselves. */
-	c.pidfd = (int)syscall(SYS_pidfd_open, c.pid, 0);
-	r = c.pidfd < 0 ? error_errno(e, errno, "cannot watch %s", p->path) : read_report(report_fd, p->path, e);
+	r = read_report(report_fd, p->path, e);
 	if (r < 0) {
 		child_kill(&c);
 		return r;

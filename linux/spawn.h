@@ -4,7 +4,7 @@
  * Children. A child gets exactly the listed fds, numbered from 3; 0 is /dev/null unless given, 1 and 2 are ours
  * unless given; signals and mask are reset; it dies with its parent (PR_SET_PDEATHSIG) unless `detach`; the parent
  * holds a pidfd. Deadlines are the caller's timer on the pidfd (loop) or spawn_wait's argument.
- * posix_spawn cannot set a death signal, so a small fork+exec with a vfork-safe child is used; argv[0] is the program.
+ * posix_spawn cannot set a death signal, so a small fork+exec is used; argv[0] is the program.
  */
 #include "base/cleanup.h"
 #include "base/error.h"
