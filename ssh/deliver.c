@@ -18,6 +18,9 @@
 
 #include <errno.h>
 #include <libssh2.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <sodium.h>
 #include <string.h>
 
 struct talk {
@@ -122,19 +125,31 @@ static int check_host_key(struct talk *t, struct error *e)
 			got, want);
 }
 
+static void guarded_free(char **p)
+{
+	sodium_free(*p); /* wipes */
+}
+
 static int authenticate(struct talk *t, struct error *e)
 {
 	step(t, DELIVER_AUTH, "authenticating");
-	const char *key = secret_bytes(t->d->key);
-	int r = UNTIL_DONE(t, libssh2_userauth_publickey_frommemory(t->session, DELIVER_USER, strlen(DELIVER_USER), NULL, 0,
-					      key, secret_len(t->d->key), NULL));
+	/* libssh2 1.10 is given a length and uses strlen() all the same when it signs. */
+	size_t len = secret_len(t->d->key), sent = t->wire.sent;
+	CLEANUP(guarded_free) char *text = sodium_malloc(len + 1);
+	if (!text)
+		return error_set(e, ENOMEM, "no locked memory for the delivery key");
+	memcpy(text, secret_bytes(t->d->key), len);
+	text[len] = '\0';
 	t->d->key = secret_free(t->d->key);
+
+	int r = UNTIL_DONE(t, libssh2_userauth_publickey_frommemory(t->session, DELIVER_USER, strlen(DELIVER_USER), NULL, 0,
+					      text, len, NULL));
 	if (r == 0)
 		return 0;
+	if (t->wire.fault == 0 && t->wire.sent == sent) /* it failed before the guest was asked anything */
+		return error_set(e, EINVAL, "the delivery key is not an unencrypted Ed25519 key in OpenSSH's format");
 	if (t->wire.fault == 0 && (r == LIBSSH2_ERROR_AUTHENTICATION_FAILED || r == LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED))
 		return error_set(e, EACCES, "the guest refuses the delivery key; was its authorized_keys written?");
-	if (t->wire.fault == 0 && (r == LIBSSH2_ERROR_FILE || r == LIBSSH2_ERROR_METHOD_NOT_SUPPORTED))
-		return error_set(e, EINVAL, "the delivery key is not an unencrypted Ed25519 key in OpenSSH's format");
 	return talk_error(t, e);
 }
 
@@ -220,6 +235,11 @@ static int take_exit_status(struct talk *t, struct error *e)
 
 int deliver_prepare(struct error *e)
 {
+	/* Without its configuration file libcrypto opens nothing later on. A first use of the random generator, which is
+	 * set up lazily, is made here so that a fault in it is a sentence and not a dead process. */
+	uint8_t unused[16];
+	if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1 || RAND_bytes(unused, sizeof(unused)) != 1)
+		return error_set(e, EIO, "libcrypto cannot be initialised");
 	int r = libssh2_init(0);
 	if (r != 0)
 		return error_set(e, EIO, "libssh2 cannot be initialised (%d)", r);

@@ -96,6 +96,7 @@ static LIBSSH2_SEND_FUNC(wire_send)
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return errno == EAGAIN ? -EAGAIN : wire_fail(w, errno == EPIPE ? ECONNRESET : errno);
+	w->sent += (size_t)n;
 	return n;
 }
 

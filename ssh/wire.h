@@ -18,7 +18,7 @@
 struct wire {
 	int fd;               /* borrowed, connected */
 	uint64_t deadline_us; /* CLOCK_BOOTTIME */
-	size_t received;
+	size_t received, sent;
 	int fault;            /* errno of the first failure: ETIMEDOUT, EMSGSIZE (limit), ECONNRESET (peer ended), ... */
 	bool muted;           /* set by the owner: nothing is read or written from now on */
 };
