@@ -98,7 +98,8 @@ def main(argv):
         os.makedirs(o.tls, mode=0o700, exist_ok=True)
         # Its own certificate file: an emulator may live in the same folder.
         context = tls.server_context(o.tls, [host, "127.0.0.1"] if host != "127.0.0.1" else [host], ["localhost"], "files.pem")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # The handshake happens in the connection's own thread, at its first read.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -245,9 +245,7 @@ class World:
         self.changed.notify_all()
 
     def drop_session(self, runner):
-        if runner.session:
-            self.sessions.pop(runner.session, None)
-            runner.session = None
+        runner.session = None  # still known in self.sessions: its owner is told why it ended
 
     def requeue_or_fail(self, runner):
         job, runner.job = runner.job, None

@@ -18,6 +18,7 @@ CONNECTIONS_MAX = 256
 REQUESTS_KEPT = 20000
 LOGGED_BODY_MAX = 65536
 BODY_MAX = {"rest": 1 << 20, "runner": 4 << 20, "admin": 16 << 20}
+DISCARD_MAX = 64 << 20
 IDLE_SECONDS = 90
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -86,6 +87,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self._read(2)
         length = int(self.headers.get("Content-Length") or 0)
         if length > most:
+            # Read and thrown away, so that a client which sends first and listens then gets the answer.
+            left = min(length, DISCARD_MAX)
+            while left > 0 and (got := self.rfile.read(min(65536, left))):
+                left -= len(got)
             raise TooLarge()
         return self._read(length) if length > 0 else b""
 

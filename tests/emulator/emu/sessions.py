@@ -53,6 +53,8 @@ def _find(world, session):
     r = world.sessions.get(session)
     if r is None:
         raise Refused("unknown", "No such session.")
+    if r.session != session:
+        raise Refused("deleted", gone_message(r)) if r.state in ("done", "gone") else Refused("unknown", "The session has ended.")
     return r
 
 
@@ -73,10 +75,7 @@ def poll(world, session, connection=None):
         deadline = time.monotonic() + wait
         while True:
             world.tick()
-            if r.state == "gone":
-                raise Refused("deleted", gone_message(r))
-            if r.session != session:
-                raise Refused("unknown", "The session has ended.")
+            _find(world, session)
             if connection is not None and not _connected(connection):
                 return None
             if r.state == "busy" and r.job and r.job.cancel_wanted:
