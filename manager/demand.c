@@ -1,0 +1,131 @@
+#include "manager/demand.h"
+#include "base/str.h"
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <strings.h>
+
+#define LABELS_PER_JOB_MAX 100 /* GitHub's own limit for a runner */
+
+struct jobs {
+	json_t *root, *list;
+};
+
+int jobs_parse(const char *data, size_t len, struct jobs **ret, struct error *e)
+{
+	CLEANUP(jobs_freep) struct jobs *j = calloc(1, sizeof(*j));
+	json_error_t why;
+
+	if (!j)
+		return error_errno(e, ENOMEM, "cannot read the list of jobs");
+	/* NULs in strings are refused by jansson unless asked for; nesting is limited by it too. */
+	j->root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &why);
+	if (!j->root) {
+		char text[160];
+
+		str_show_n(text, sizeof(text), why.text, strlen(why.text));
+		return error_set(e, EBADMSG, "the list of jobs is not JSON: %s", text);
+	}
+	j->list = json_object_get(j->root, "jobs");
+	if (!json_is_array(j->list))
+		return error_set(e, EBADMSG, "the list of jobs has no array \"jobs\"");
+	*ret = TAKE_PTR(j);
+	return 0;
+}
+
+struct jobs *jobs_free(struct jobs *j)
+{
+	if (j)
+		json_decref(j->root);
+	free(j);
+	return NULL;
+}
+
+size_t jobs_count(const struct jobs *j)
+{
+	return json_array_size(j->list);
+}
+
+static enum job_status status_of(const json_t *job)
+{
+	const char *s = json_string_value(json_object_get(job, "status"));
+
+	if (!s)
+		return JOB_OTHER;
+	if (strcmp(s, "queued") == 0)
+		return JOB_QUEUED;
+	if (strcmp(s, "in_progress") == 0)
+		return JOB_RUNNING;
+	if (strcmp(s, "completed") == 0)
+		return JOB_COMPLETED;
+	return JOB_OTHER;
+}
+
+static bool entry_has(const struct runners_entry *entry, const char *label)
+{
+	for (unsigned i = 0; i < entry->n_labels; i++)
+		if (strcasecmp(entry->labels[i], label) == 0)
+			return true;
+	return false;
+}
+
+static bool fits(const json_t *job, const struct runners_entry *entry)
+{
+	const json_t *labels = json_object_get(job, "labels");
+	size_t n = json_array_size(labels);
+
+	/* A job without labels would fit everybody; GitHub has none, so it is a broken answer. */
+	if (!json_is_array(labels) || n == 0 || n > LABELS_PER_JOB_MAX)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		const char *label = json_string_value(json_array_get(labels, i));
+
+		if (!label || !entry_has(entry, label))
+			return false;
+	}
+	return true;
+}
+
+unsigned jobs_wanted(const struct jobs *j, const struct runners_entry *entry)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < json_array_size(j->list); i++) {
+		const json_t *job = json_array_get(j->list, i);
+
+		if (status_of(job) == JOB_QUEUED && fits(job, entry))
+			n++;
+	}
+	return n;
+}
+
+static void show(char *dst, size_t size, const json_t *text)
+{
+	const char *s = json_string_value(text);
+
+	str_show_n(dst, size, s ? s : "", s ? strlen(s) : 0);
+}
+
+bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_view *ret)
+{
+	for (size_t i = 0; i < json_array_size(j->list); i++) {
+		const json_t *job = json_array_get(j->list, i);
+		const char *name = json_string_value(json_object_get(job, "runner_name"));
+
+		if (!name || strcmp(name, runner_name) != 0)
+			continue;
+		ret->status = status_of(job);
+		show(ret->name, sizeof(ret->name), json_object_get(job, "name"));
+		show(ret->conclusion, sizeof(ret->conclusion), json_object_get(job, "conclusion"));
+		return true;
+	}
+	return false;
+}
+
+unsigned demand_missing(unsigned wanted, unsigned unfilled, unsigned held, unsigned max)
+{
+	unsigned room = held < max ? max - held : 0;
+	unsigned missing = wanted > unfilled ? wanted - unfilled : 0;
+
+	return missing < room ? missing : room;
+}

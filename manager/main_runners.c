@@ -1,0 +1,141 @@
+/*
+ * boxery-runners: the runner service.
+ *
+ * Should: read runners.yaml, connect to the keeper (and start one if there is none), run one boxery-github as a child.
+ * Mustn't: hold the token, read a JIT config, talk to libvirt or open the database; it links none of what that takes.
+ */
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "boxery-config.h"
+#include "linux/hostconf.h"
+#include "linux/log.h"
+#include "linux/secret.h"
+#include "manager/lock.h"
+#include "manager/service.h"
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#define START_KEEPER "--start-keeper"
+
+static const char usage[] =
+		"usage: boxery-runners [--config FILE] [--debug]\n"
+		"       boxery-runners --check FILE\n"
+		"Serves the repositories in runners.yaml (see boxery-runners(8)).\n"
+		"  --config FILE   another file than runners.yaml in the configuration folder\n"
+		"  --check FILE    only say whether FILE is right, and what it means\n"
+		"  --debug         say more\n"
+		"  --help, --version\n";
+
+static int fail(const struct error *e)
+{
+	(void)fprintf(stderr, "boxery-runners: %s\n", e->text);
+	return error_exit_status(e);
+}
+
+static int check(const char *path)
+{
+	CLEANUP(runners_config_freep) struct runners_config *c = NULL;
+	struct error e = ERROR_INIT;
+
+	if (runners_config_load(path, &c, &e) < 0)
+		return fail(&e);
+	(void)printf("%s: ok: %u %s, asked every %" PRIu64 " s\n", path, c->n_entries,
+			c->n_entries == 1 ? "repository" : "repositories", c->poll_interval_ms / 1000);
+	for (unsigned i = 0; i < c->n_entries; i++) {
+		char labels[GITHUB_LABELS_MAX];
+
+		runners_entry_labels(&c->entries[i], labels);
+		(void)printf("%s: ok: %s: labels %s; pool %s; up to %u at once\n", path, c->entries[i].repo, labels,
+				c->entries[i].pool, c->entries[i].max);
+	}
+	return EXIT_STATUS_OK;
+}
+
+/* What the service runs as a child when the keeper is gone, because starting one takes time. */
+static int start_keeper(void)
+{
+	CLEANUP(keeper_client_freep) struct keeper_client *c = NULL;
+	struct hostconf host;
+	struct error e = ERROR_INIT;
+
+	if (hostconf_load(&host, &e) < 0 || keeper_connect(&host, true, &c, &e) < 0)
+		return fail(&e);
+	return EXIT_STATUS_OK;
+}
+
+static int serve(const char *config_path)
+{
+	static const char *const keeper_argv[] = { "boxery-runners", START_KEEPER, NULL };
+	CLEANUP(runners_config_freep) struct runners_config *config = NULL;
+	CLEANUP(service_freep) struct service *service = NULL;
+	CLEANUP_FD int lock = -1;
+	struct hostconf host;
+	struct error e = ERROR_INIT;
+	char path[PATH_MAX];
+	int r;
+
+	if (secret_init(&e) < 0 || hostconf_load(&host, &e) < 0)
+		return fail(&e);
+	if (!config_path) {
+		if (str_format(path, "%s/" RUNNERS_CONFIG_NAME, host.config_dir) < 0) {
+			(void)error_set(&e, ENAMETOOLONG, "%s: too long", host.config_dir);
+			return fail(&e);
+		}
+		config_path = path;
+	}
+	if (runners_config_load(config_path, &config, &e) < 0 || lock_take(host.runtime_dir, &lock, &e) < 0)
+		return fail(&e);
+	if (service_new(&host, config, keeper_argv, &service, &e) < 0)
+		return fail(&e);
+	config = NULL;
+	r = service_run(service, &e);
+	return r < 0 ? fail(&e) : r;
+}
+
+int main(int argc, char *argv[])
+{
+	static const struct option options[] = {
+		{ "config", required_argument, NULL, 'c' }, { "check", required_argument, NULL, 'n' },
+		{ "debug", no_argument, NULL, 'd' },        { "start-keeper", no_argument, NULL, 'k' },
+		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'v' },
+		{ NULL, 0, NULL, 0 },
+	};
+	const char *config_path = NULL, *check_path = NULL;
+	int level = LOG_INFO, o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
+		switch (o) {
+		case 'c':
+			config_path = optarg;
+			break;
+		case 'n':
+			check_path = optarg;
+			break;
+		case 'd':
+			level = LOG_DEBUG;
+			break;
+		case 'k':
+			return start_keeper();
+		case 'h':
+			(void)fputs(usage, stdout);
+			return EXIT_STATUS_OK;
+		case 'v':
+			(void)puts("boxery-runners " BOXERY_VERSION);
+			return EXIT_STATUS_OK;
+		default:
+			(void)fputs(usage, stderr);
+			return EXIT_STATUS_USAGE;
+		}
+	if (optind < argc || (check_path && config_path)) {
+		(void)fputs(usage, stderr);
+		return EXIT_STATUS_USAGE;
+	}
+	if (check_path)
+		return check(check_path);
+	log_open("boxery-runners", level);
+	return serve(config_path);
+}
