@@ -12,10 +12,12 @@ static void append(struct error *e, const char *text)
 }
 
 /* Text is made in a second buffer and copied, because an argument may well be the old text of the same error. */
-int error_setv(struct error *e, int code, const char *format, va_list ap)
+int (error_setv)(struct error *e, int code, const char *format, va_list ap)
 {
 	char text[ERROR_TEXT_MAX];
 
+	if (code <= 0)
+		code = EIO;
 	if (!e)
 		return -code;
 	if (vsnprintf(text, sizeof(text), format, ap) < 0)
@@ -26,7 +28,7 @@ int error_setv(struct error *e, int code, const char *format, va_list ap)
 	return -code;
 }
 
-int error_set(struct error *e, int code, const char *format, ...)
+int (error_set)(struct error *e, int code, const char *format, ...)
 {
 	va_list ap;
 	int r;
@@ -37,27 +39,28 @@ int error_set(struct error *e, int code, const char *format, ...)
 	return r;
 }
 
-int error_errno(struct error *e, int code, const char *format, ...)
+int (error_errno)(struct error *e, int code, const char *format, ...)
 {
 	va_list ap;
+	int r;
 
 	va_start(ap, format);
-	(void)error_setv(e, code, format, ap);
+	r = error_setv(e, code, format, ap);
 	va_end(ap);
 	if (e) {
 		append(e, ": ");
-		append(e, strerror(code));
+		append(e, strerror(-r));
 	}
-	return -code;
+	return r;
 }
 
-int error_wrap(struct error *e, const char *format, ...)
+int (error_wrap)(struct error *e, const char *format, ...)
 {
 	char cause[ERROR_TEXT_MAX];
 	va_list ap;
 	int code;
 
-	if (!e || e->code == 0)
+	if (!e || e->code <= 0)
 		return -EINVAL;
 	code = e->code;
 	memcpy(cause, e->text, sizeof(cause));

@@ -27,6 +27,21 @@ int error_wrap(struct error *e, const char *format, ...) __attribute__((format(p
 void error_clear(struct error *e);
 
 /*
+ * All four return less than 0, whatever the code (one that is not positive counts as EIO). The compiler and the
+ * analyser are told, so that after `if (r < 0) return r;` they know the outputs to be set.
+ */
+static inline int error_is_negative(int r)
+{
+	if (r >= 0)
+		__builtin_unreachable();
+	return r;
+}
+#define error_set(...) error_is_negative(error_set(__VA_ARGS__))
+#define error_setv(...) error_is_negative(error_setv(__VA_ARGS__))
+#define error_errno(...) error_is_negative(error_errno(__VA_ARGS__))
+#define error_wrap(...) error_is_negative(error_wrap(__VA_ARGS__))
+
+/*
  * Exit statuses of every boxery program, documented in the man pages. error_exit_status maps e->code:
  * EINVAL -> USAGE, ENOENT/ESRCH -> NOT_FOUND, EBUSY/EEXIST/EALREADY/ESTALE -> CONFLICT, EBADMSG -> CONFIG,
  * EACCES/EPERM -> DENIED, ENOSPC/ENOMEM/ENODEV/EOPNOTSUPP -> HOST, ECONNREFUSED/ENOTCONN/EPIPE/ECONNRESET -> UNREACHABLE,

@@ -46,6 +46,18 @@ static void test_null(void **state)
 	assert_int_equal(error_exit_status(NULL), EXIT_STATUS_FAILED);
 }
 
+/* errno that somebody overwrote must not turn a failure into a success. */
+static void test_no_code(void **state)
+{
+	struct error e = ERROR_INIT;
+
+	assert_fails(error_errno(&e, 0, "x"), EIO, &e, "x: Input/output error");
+	assert_fails(error_set(&e, -EACCES, "x"), EIO, &e, "x");
+	assert_int_equal(error_set(NULL, 0, "x"), -EIO);
+	e = (struct error){ .code = -7 };
+	assert_true(error_wrap(&e, "x") < 0);
+}
+
 static void test_truncation(void **state)
 {
 	char big[2 * ERROR_TEXT_MAX];
@@ -84,7 +96,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_set), cmocka_unit_test(test_wrap), cmocka_unit_test(test_alias),
-		cmocka_unit_test(test_null), cmocka_unit_test(test_truncation), cmocka_unit_test(test_exit_status),
+		cmocka_unit_test(test_null), cmocka_unit_test(test_no_code), cmocka_unit_test(test_truncation), cmocka_unit_test(test_exit_status),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
