@@ -6,7 +6,7 @@ int fd_close(int fd)
 	if (fd >= 0) {
 		int saved = errno;
 
-		/* Never retried on EINTR: the fd is gone either way, and the number may already be somebody else's. */
+		/* Never retried on EINTR: the fd is gone either way, the number may be somebody else's. */
 		(void)close(fd);
 		errno = saved;
 	}

@@ -3,6 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Here are the functions behind the macros of the same names. */
+#undef error_set
+#undef error_setv
+#undef error_errno
+#undef error_wrap
+
 static void append(struct error *e, const char *text)
 {
 	size_t used = strlen(e->text), n = strnlen(text, sizeof(e->text) - 1 - used);
@@ -11,8 +17,8 @@ static void append(struct error *e, const char *text)
 	e->text[used + n] = '\0';
 }
 
-/* Text is made in a second buffer and copied, because an argument may well be the old text of the same error. */
-int (error_setv)(struct error *e, int code, const char *format, va_list ap)
+/* Made in a second buffer and copied: an argument may well be the old text of the same error. */
+int error_setv(struct error *e, int code, const char *format, va_list ap)
 {
 	char text[ERROR_TEXT_MAX];
 
@@ -28,7 +34,7 @@ int (error_setv)(struct error *e, int code, const char *format, va_list ap)
 	return -code;
 }
 
-int (error_set)(struct error *e, int code, const char *format, ...)
+int error_set(struct error *e, int code, const char *format, ...)
 {
 	va_list ap;
 	int r;
@@ -39,7 +45,7 @@ int (error_set)(struct error *e, int code, const char *format, ...)
 	return r;
 }
 
-int (error_errno)(struct error *e, int code, const char *format, ...)
+int error_errno(struct error *e, int code, const char *format, ...)
 {
 	va_list ap;
 	int r;
@@ -54,7 +60,7 @@ int (error_errno)(struct error *e, int code, const char *format, ...)
 	return r;
 }
 
-int (error_wrap)(struct error *e, const char *format, ...)
+int error_wrap(struct error *e, const char *format, ...)
 {
 	char cause[ERROR_TEXT_MAX];
 	va_list ap;

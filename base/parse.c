@@ -64,16 +64,16 @@ int parse_u64(const char *s, const char *what, uint64_t min, uint64_t max, uint6
 	uint64_t v;
 
 	if (!digits(s, &v, &rest) || *rest || v < min || v > max)
-		return error_set(e, EINVAL, "%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64, what,
-				shown(s, text), min, max);
+		return error_set(e, EINVAL, "%s: '%s' is not a whole number from %" PRIu64 " to %" PRIu64,
+			what, shown(s, text), min, max);
 	*ret = v;
 	return 0;
 }
 
 int parse_bool(const char *s, const char *what, bool *ret, struct error *e)
 {
-	static const char *const yes[] = { "true", "yes", "on", "1" };
-	static const char *const no[] = { "false", "no", "off", "0" };
+	static const char *const yes[] = {"true", "yes", "on", "1"};
+	static const char *const no[] = {"false", "no", "off", "0"};
 	char text[SHOWN_MAX];
 
 	for (size_t i = 0; i < ARRAY_SIZE(yes); i++) {
@@ -90,7 +90,11 @@ int parse_bool(const char *s, const char *what, bool *ret, struct error *e)
 }
 
 static const struct unit duration_units[] = {
-	{ "", 1000 }, { "s", 1000 }, { "m", 60000 }, { "h", 3600000 }, { "d", 86400000 },
+	{"", 1000},
+	{"s", 1000},
+	{"m", 60000},
+	{"h", 3600000},
+	{"d", 86400000},
 };
 
 /* The largest unit that shows the value without a remainder, so that a limit reads as it was meant. */
@@ -99,39 +103,42 @@ static const char *duration_text(uint64_t ms, char dst[static SHOWN_MAX])
 	for (size_t i = ARRAY_SIZE(duration_units); i-- > 1;)
 		if (ms % duration_units[i].factor == 0 && (ms > 0 || i == 1)) {
 			(void)snprintf(dst, SHOWN_MAX, "%" PRIu64 "%s", ms / duration_units[i].factor,
-					duration_units[i].suffix);
+				duration_units[i].suffix);
 			return dst;
 		}
 	(void)snprintf(dst, SHOWN_MAX, "%" PRIu64 ".%03us", ms / 1000, (unsigned)(ms % 1000));
 	return dst;
 }
 
-int parse_duration_ms(const char *s, const char *what, uint64_t min_ms, uint64_t max_ms, uint64_t *ret, struct error *e)
+int parse_duration_ms(
+	const char *s, const char *what, uint64_t min_ms, uint64_t max_ms, uint64_t *ret, struct error *e)
 {
 	char text[SHOWN_MAX], lowest[SHOWN_MAX], highest[SHOWN_MAX];
 	uint64_t v;
 
 	if (!with_unit(s, duration_units, ARRAY_SIZE(duration_units), &v))
-		return error_set(e, EINVAL, "%s: '%s' is not a duration; write it like 90s, 10m, 2h or 1d", what,
-				shown(s, text));
+		return error_set(e, EINVAL, "%s: '%s' is not a duration; write it like 90s, 10m, 2h or 1d",
+			what, shown(s, text));
 	if (v < min_ms || v > max_ms)
 		return error_set(e, EINVAL, "%s: '%s' is not between %s and %s", what, shown(s, text),
-				duration_text(min_ms, lowest), duration_text(max_ms, highest));
+			duration_text(min_ms, lowest), duration_text(max_ms, highest));
 	*ret = v;
 	return 0;
 }
 
-int parse_size_mib(const char *s, const char *what, uint64_t min, uint64_t max, uint64_t *ret, struct error *e)
+int parse_size_mib(
+	const char *s, const char *what, uint64_t min, uint64_t max, uint64_t *ret, struct error *e)
 {
-	static const struct unit units[] = { { "", 1 }, { "M", 1 }, { "G", 1024 }, { "T", 1024 * 1024 } };
+	static const struct unit units[] = {{"", 1}, {"M", 1}, {"G", 1024}, {"T", 1024 * 1024}};
 	char text[SHOWN_MAX];
 	uint64_t v;
 
 	if (!with_unit(s, units, ARRAY_SIZE(units), &v))
-		return error_set(e, EINVAL, "%s: '%s' is not a size; write it like 2048M or 2G", what, shown(s, text));
+		return error_set(
+			e, EINVAL, "%s: '%s' is not a size; write it like 2048M or 2G", what, shown(s, text));
 	if (v < min || v > max)
 		return error_set(e, EINVAL, "%s: '%s' is not between %" PRIu64 "M and %" PRIu64 "M", what,
-				shown(s, text), min, max);
+			shown(s, text), min, max);
 	*ret = v;
 	return 0;
 }
@@ -165,8 +172,8 @@ int name_check(const char *s, const char *what, struct error *e)
 	if (name_valid(s))
 		return 0;
 	return error_set(e, EINVAL,
-			"%s: '%s' is not a name; use 1 to %d of a-z, 0-9 and '-', with no '-' at either end", what,
-			shown(s, text), VM_NAME_MAX - 1);
+		"%s: '%s' is not a name; use 1 to %d of a-z, 0-9 and '-', with no '-' at either end", what,
+		shown(s, text), VM_NAME_MAX - 1);
 }
 
 int scope_check(const char *s, struct error *e)
@@ -179,9 +186,11 @@ int scope_check(const char *s, struct error *e)
 		owner++;
 	if (owner >= 1 && owner <= 39 && s[owner] == '/') {
 		r = s + owner + 1;
-		while (repo <= 100 && (is_alnum(r[repo]) || r[repo] == '.' || r[repo] == '_' || r[repo] == '-'))
+		while (repo <= 100 &&
+			(is_alnum(r[repo]) || r[repo] == '.' || r[repo] == '_' || r[repo] == '-'))
 			repo++;
-		if (repo >= 1 && repo <= 100 && r[repo] == '\0' && strcmp(r, ".") != 0 && strcmp(r, "..") != 0)
+		if (repo >= 1 && repo <= 100 && r[repo] == '\0' && strcmp(r, ".") != 0 &&
+			strcmp(r, "..") != 0)
 			return 0;
 	}
 	return error_set(e, EINVAL, "'%s' is not a repository; write it as OWNER/REPO", shown(s, text));

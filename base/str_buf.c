@@ -72,7 +72,7 @@ void buf_free(struct buf *b)
 /* Length of the UTF-8 character at s when XML 1.0 allows it (its production 2, Char), else 0. */
 static size_t xml_char(const unsigned char *s)
 {
-	static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 	uint32_t c;
 	size_t n;
 

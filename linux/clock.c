@@ -9,7 +9,7 @@
 
 static uint64_t clock_us(clockid_t id)
 {
-	struct timespec ts = { 0 };
+	struct timespec ts = {0};
 
 	/* Cannot fail for these clocks on a kernel that has pidfds. */
 	(void)clock_gettime(id, &ts);

@@ -44,8 +44,9 @@ static bool key_valid(const char *s)
 	return n > 0 && s[n] == '\0' && !(s[0] >= '0' && s[0] <= '9');
 }
 
-/* One line that is neither blank nor a comment. The text of the line is not put into an error: it may be a secret. */
-static int parse_line(char *line, const char **keys, size_t *n_keys, envfile_cb cb, void *userdata, struct error *e)
+/* One line that is neither blank nor a comment. Its text is not put into an error: it may be a secret. */
+static int parse_line(
+	char *line, const char **keys, size_t *n_keys, envfile_cb cb, void *userdata, struct error *e)
 {
 	char *equals = strchr(line, '=');
 	char *key, *value;
@@ -56,22 +57,25 @@ static int parse_line(char *line, const char **keys, size_t *n_keys, envfile_cb 
 	key = trim(line);
 	value = trim(equals + 1);
 	if (!key_valid(key))
-		return error_set(e, EBADMSG, "what stands before '=' is not a key; use letters, digits and '_'");
+		return error_set(
+			e, EBADMSG, "what stands before '=' is not a key; use letters, digits and '_'");
 	for (size_t i = 0; i < *n_keys; i++)
 		if (strcmp(keys[i], key) == 0)
-			return error_set(e, EBADMSG, "%.100s is set a second time; keep one of the lines", key);
+			return error_set(
+				e, EBADMSG, "%.100s is set a second time; keep one of the lines", key);
 	if (*n_keys == KEYS_MAX)
 		return error_set(e, EBADMSG, "more than %d settings", KEYS_MAX);
 	keys[(*n_keys)++] = key;
 	return cb(userdata, key, value, e);
 }
 
-int envfile_parse(const char *shown_name, const char *data, size_t len, envfile_cb cb, void *userdata, struct error *e)
+int envfile_parse(
+	const char *shown_name, const char *data, size_t len, envfile_cb cb, void *userdata, struct error *e)
 {
 	const char *keys[KEYS_MAX];
 	size_t n_keys = 0;
 	unsigned number = 0;
-	CLEANUP(copy_free) struct copy copy = { 0 };
+	CLEANUP(copy_free) struct copy copy = {0};
 
 	if (len > ENVFILE_MAX)
 		return error_set(e, EFBIG, "%s: larger than %d bytes", shown_name, ENVFILE_MAX);
@@ -93,17 +97,18 @@ int envfile_parse(const char *shown_name, const char *data, size_t len, envfile_
 		next = line_end + 1;
 		*line_end = '\0';
 		if (memchr(line, '\0', (size_t)(line_end - line)))
-			return error_set(e, EBADMSG, "%s:%u: a NUL byte; this is not a text file", shown_name, number);
+			return error_set(
+				e, EBADMSG, "%s:%u: a NUL byte; this is not a text file", shown_name, number);
 		line = trim(line);
 		if (*line == '\0' || *line == '#')
 			continue;
 		r = parse_line(line, keys, &n_keys, cb, userdata, &local);
 		if (r < 0) {
-			/* A value that a parser calls invalid makes this a bad file, not a bad command line. */
+			/* A value that a parser calls invalid: the file is bad, not the command line. */
 			int code = r == -EINVAL ? EBADMSG : -r;
 
 			return error_set(e, code, "%s:%u: %s", shown_name, number,
-					local.code ? local.text : strerror(code));
+				local.code ? local.text : strerror(code));
 		}
 	}
 	return 0;

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-/* Splits at the last '/', because the temporary file and the sync belong into the folder that really holds the name. */
+/* The temporary file and the sync belong into the folder that really holds the name. */
 static int open_parent(int dirfd, const char *name, const char **ret_last, int *ret_fd, struct error *e)
 {
 	const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
@@ -158,20 +158,21 @@ static int read_all(int fd, size_t size_hint, size_t max, struct content *c)
 static int check_private(const struct stat *st, const char *name, struct error *e)
 {
 	if (st->st_uid != geteuid())
-		return error_set(e, EACCES, "%s belongs to user %u, not to user %u who is to read it; change its owner",
-				name, (unsigned)st->st_uid, (unsigned)geteuid());
+		return error_set(e, EACCES,
+			"%s belongs to user %u, not to user %u who is to read it; change its owner", name,
+			(unsigned)st->st_uid, (unsigned)geteuid());
 	if (st->st_mode & 077)
-		return error_set(e, EACCES, "%s has mode %04o, so others can reach it; run: chmod 600 %s", name,
-				(unsigned)(st->st_mode & 07777), name);
+		return error_set(e, EACCES, "%s has mode %04o, so others can reach it; run: chmod 600 %s",
+			name, (unsigned)(st->st_mode & 07777), name);
 	return 0;
 }
 
-static int read_file(int dirfd, const char *name, size_t max, bool private, char **ret, size_t *ret_len,
-		struct error *e)
+static int read_file(
+	int dirfd, const char *name, size_t max, bool private, char **ret, size_t *ret_len, struct error *e)
 {
 	/* O_NONBLOCK: opening a FIFO that somebody put there must not hang. */
 	CLEANUP_FD int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	CLEANUP(content_free) struct content c = { 0 };
+	CLEANUP(content_free) struct content c = {0};
 	struct stat st;
 	int r;
 

@@ -37,7 +37,7 @@ static bool is_system(void)
 	if (s && s[0])
 		return str_equal(s, "1");
 	return !getenv("BOXERY_CONFIG_DIR") && !getenv("XDG_CONFIG_HOME") &&
-			access(SYSTEM_CONFIG "/host.env", F_OK) == 0;
+	       access(SYSTEM_CONFIG "/host.env", F_OK) == 0;
 }
 
 /* Absolute, without a trailing '/' or "..": these become parts of file names that are handed to QEMU. */
@@ -124,9 +124,12 @@ static int put_subnet(char *dst, size_t size, const char *what, const char *valu
 		octet[i] = 0;
 		for (size_t k = 0; k < n && n <= 3; k++)
 			octet[i] = octet[i] * 10 + (unsigned)(s[k] - '0');
-		if (n == 0 || n > 3 || octet[i] > 255 || (n > 1 && s[0] == '0') || s[n] != (i < 2 ? '.' : '\0'))
-			return error_set(e, EINVAL, "%s: '%s' is not a /24 written as its first three numbers, like "
-					"192.168.130", what, text);
+		if (n == 0 || n > 3 || octet[i] > 255 || (n > 1 && s[0] == '0') ||
+			s[n] != (i < 2 ? '.' : '\0'))
+			return error_set(e, EINVAL,
+				"%s: '%s' is not a /24 written as its first three numbers, like "
+				"192.168.130",
+				what, text);
 		s += n + (i < 2);
 	}
 	if (octet[0] == 0 || octet[0] == 127 || octet[0] >= 224)
@@ -136,7 +139,7 @@ static int put_subnet(char *dst, size_t size, const char *what, const char *valu
 
 static int put_virt(enum virt_mode *ret, const char *what, const char *value, struct error *e)
 {
-	static const char *const names[] = { [VIRT_AUTO] = "auto", [VIRT_KVM] = "kvm", [VIRT_QEMU] = "qemu" };
+	static const char *const names[] = {[VIRT_AUTO] = "auto", [VIRT_KVM] = "kvm", [VIRT_QEMU] = "qemu"};
 	char text[64];
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -187,10 +190,10 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 
 static int put_places(struct hostconf *c, struct error *e)
 {
-	static const struct place config = { "BOXERY_CONFIG_DIR", SYSTEM_CONFIG, "XDG_CONFIG_HOME", ".config" };
-	static const struct place state = { "BOXERY_STATE_DIR", "/var/lib/boxery/state", "XDG_STATE_HOME",
-		".local/state" };
-	static const struct place runtime = { "BOXERY_RUNTIME_DIR", "/run/boxery", "XDG_RUNTIME_DIR", NULL };
+	static const struct place config = {"BOXERY_CONFIG_DIR", SYSTEM_CONFIG, "XDG_CONFIG_HOME", ".config"};
+	static const struct place state = {
+		"BOXERY_STATE_DIR", "/var/lib/boxery/state", "XDG_STATE_HOME", ".local/state"};
+	static const struct place runtime = {"BOXERY_RUNTIME_DIR", "/run/boxery", "XDG_RUNTIME_DIR", NULL};
 	bool system = is_system();
 	const char *cache = system ? NULL : xdg("XDG_CACHE_HOME");
 	char path[512];
@@ -250,11 +253,12 @@ int hostconf_load(struct hostconf *ret, struct error *e)
 	if (r < 0)
 		return r;
 	/* The longest path the kernel takes for a socket is shorter than a path may be. */
-	if (str_format_n(c.keeper_socket, sizeof(((struct sockaddr_un *)0)->sun_path), "%s/keeper.sock", c.runtime_dir) <
-			0)
+	if (str_format_n(c.keeper_socket, sizeof(((struct sockaddr_un *)0)->sun_path), "%s/keeper.sock",
+		    c.runtime_dir) < 0)
 		return error_set(e, EINVAL,
-				"%s/keeper.sock is longer than the 107 bytes a socket's path may have; set "
-				"BOXERY_RUNTIME_DIR to a shorter one", c.runtime_dir);
+			"%s/keeper.sock is longer than the 107 bytes a socket's path may have; set "
+			"BOXERY_RUNTIME_DIR to a shorter one",
+			c.runtime_dir);
 	*ret = c;
 	return 0;
 }

@@ -16,19 +16,21 @@ static struct {
 	char program[32];
 	int level;
 	bool journal;
-} log_state = { .program = "boxery", .level = LOG_INFO };
+} log_state = {.program = "boxery", .level = LOG_INFO};
 
-/* JOURNAL_STREAM is "DEVICE:INODE" of the stream systemd gave us; it holds only while stderr still is that stream. */
+/* JOURNAL_STREAM is "DEVICE:INODE" of the stream systemd gave us; stderr may be another one by now. */
 static bool stderr_is_journal(void)
 {
 	const char *s = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
 	char ours[64];
 	struct stat st;
 
 	if (!s || fstat(STDERR_FILENO, &st) < 0)
 		return false;
-	return str_format(ours, "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino) == 0 &&
-			str_equal(s, ours);
+	device = st.st_dev;
+	inode = st.st_ino;
+	return str_format(ours, "%llu:%llu", device, inode) == 0 && str_equal(s, ours);
 }
 
 void log_open(const char *program, int max_level)
@@ -45,7 +47,8 @@ void log_set_level(int max_level)
 
 static const char *level_name(int level)
 {
-	static const char *const names[] = { "emerg", "alert", "crit", "error", "warning", "notice", "info", "debug" };
+	static const char *const names[] = {
+		"emerg", "alert", "crit", "error", "warning", "notice", "info", "debug"};
 
 	return level >= 0 && (size_t)level < ARRAY_SIZE(names) ? names[level] : "?";
 }
@@ -60,8 +63,9 @@ static void one_line(char *s)
 
 static void to_journal(int level, const char *vm, const char *lease, const char *text)
 {
-	char message[TEXT_MAX + 16], priority[16], identifier[64], vm_field[FIELD_MAX], lease_field[FIELD_MAX];
-	const char *fields[] = { message, priority, identifier, vm_field, lease_field };
+	char message[TEXT_MAX + 16], priority[16], identifier[64], vm_field[FIELD_MAX],
+		lease_field[FIELD_MAX];
+	const char *fields[] = {message, priority, identifier, vm_field, lease_field};
 	struct iovec iov[ARRAY_SIZE(fields)];
 	int n = 0;
 
@@ -72,7 +76,7 @@ static void to_journal(int level, const char *vm, const char *lease, const char 
 	(void)snprintf(lease_field, sizeof(lease_field), "%s%s", lease ? "LEASE=" : "", lease ? lease : "");
 	for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
 		if (fields[i][0])
-			iov[n++] = (struct iovec){ (void *)(uintptr_t)fields[i], strlen(fields[i]) };
+			iov[n++] = (struct iovec){(void *)(uintptr_t)fields[i], strlen(fields[i])};
 	/* There is nobody to tell when even the log fails. */
 	(void)sd_journal_sendv(iov, n);
 }
@@ -83,8 +87,9 @@ static void to_stderr(int level, const char *vm, const char *lease, const char *
 	int n;
 
 	clock_wall_text(clock_wall_us(), time, sizeof(time));
-	n = snprintf(line, sizeof(line), "%s %s %s: %s%s%.64s%s%.64s\n", time, level_name(level), log_state.program, text,
-			vm ? " vm=" : "", vm ? vm : "", lease ? " lease=" : "", lease ? lease : "");
+	n = snprintf(line, sizeof(line), "%s %s %s: %s%s%.64s%s%.64s\n", time, level_name(level),
+		log_state.program, text, vm ? " vm=" : "", vm ? vm : "", lease ? " lease=" : "",
+		lease ? lease : "");
 	/* In one write, so that lines of several processes on one stderr do not mix. */
 	if (n > 0)
 		(void)!write(STDERR_FILENO, line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);

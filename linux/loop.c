@@ -87,7 +87,7 @@ int loop_new(sd_event **ret, void (*on_stop)(void *userdata), void *userdata, st
 }
 
 int loop_timer(sd_event *ev, sd_event_source **s, uint64_t in_ms, sd_event_time_handler_t cb, void *userdata,
-		struct error *e)
+	struct error *e)
 {
 	sd_event_source *fresh = NULL;
 	uint64_t us = in_ms > UINT64_MAX / 1000u ? UINT64_MAX : in_ms * 1000u;
@@ -95,7 +95,7 @@ int loop_timer(sd_event *ev, sd_event_source **s, uint64_t in_ms, sd_event_time_
 
 	if (r < 0)
 		return error_errno(e, -r, "cannot set a timer");
-	/* The old one goes last, so that a failure leaves it armed. Also right from within its own callback. */
+	/* The old one goes last: a failure leaves it armed, and it may be the one whose callback runs. */
 	(void)sd_event_source_disable_unref(*s);
 	*s = fresh;
 	return 0;
@@ -140,7 +140,7 @@ static int on_child_ended(sd_event_source *source, int fd, uint32_t events, void
 static int on_child_deadline(sd_event_source *source, uint64_t us, void *userdata)
 {
 	struct loop_child *lc = userdata;
-	siginfo_t si = { 0 };
+	siginfo_t si = {0};
 
 	/* It may have ended by itself in this very moment; then that is what happened. */
 	if (waitid(P_PID, (id_t)lc->child.pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0)
@@ -151,7 +151,7 @@ static int on_child_deadline(sd_event_source *source, uint64_t us, void *userdat
 }
 
 int loop_child_add(sd_event *ev, struct child *c, uint64_t timeout_ms, loop_child_cb cb, void *userdata,
-		struct loop_child **ret, struct error *e)
+	struct loop_child **ret, struct error *e)
 {
 	CLEANUP(loop_child_freep) struct loop_child *lc = calloc(1, sizeof(*lc));
 	int r;

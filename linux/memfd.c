@@ -41,7 +41,7 @@ int memfd_sealed_check(int fd, size_t min, size_t max, size_t *ret_len, struct e
 		return error_errno(e, errno, "cannot look at a received memory file");
 	if (st.st_size < 0 || (uint64_t)st.st_size < min || (uint64_t)st.st_size > max)
 		return error_set(e, EBADMSG, "a received memory file has %lld bytes, allowed are %zu to %zu",
-				(long long)st.st_size, min, max);
+			(long long)st.st_size, min, max);
 	if (ret_len)
 		*ret_len = (size_t)st.st_size;
 	return 0;

@@ -31,7 +31,7 @@ int msg_send(int fd, const void *msg, const int *fds, size_t n_fds, struct error
 	struct msg_head head;
 	union control control;
 	struct iovec iov;
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t n;
 
 	memcpy(&head, msg, sizeof(head));
@@ -75,7 +75,7 @@ static void fds_close(struct passed_fds *s)
 	s->n = 0;
 }
 
-/* The control buffer has room for MSG_FDS_MAX, so the kernel never hands over more; it says MSG_CTRUNC instead. */
+/* There is room for MSG_FDS_MAX, so the kernel never hands over more; it says MSG_CTRUNC instead. */
 static void fds_collect(struct msghdr *mh, struct passed_fds *s)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(mh); c; c = CMSG_NXTHDR(mh, c)) {
@@ -90,40 +90,47 @@ static void fds_collect(struct msghdr *mh, struct passed_fds *s)
 	}
 }
 
-static int check(const struct msg_head *h, size_t received, const size_t *sizes, size_t n_sizes, struct error *e)
+static int check(
+	const struct msg_head *h, size_t received, const size_t *sizes, size_t n_sizes, struct error *e)
 {
 	if (h->magic != MSG_MAGIC)
 		return error_set(e, EBADMSG, "a message has the wrong magic");
 	if (h->version != MSG_VERSION)
-		return error_set(e, EBADMSG, "a message has version %u, this program speaks %d; was only one of the two "
-				"updated? restart the services", h->version, MSG_VERSION);
+		return error_set(e, EBADMSG,
+			"a message has version %u, this program speaks %d; was only one of the two "
+			"updated? restart the services",
+			h->version, MSG_VERSION);
 	if (h->type == 0 || h->type >= n_sizes || sizes[h->type] == 0)
 		return error_set(e, EBADMSG, "a message of type %u is not allowed here", h->type);
 	if (h->length != received || received != sizes[h->type])
-		return error_set(e, EBADMSG, "a message of type %u has %zu bytes and says %u, but must have %zu", h->type,
-				received, h->length, sizes[h->type]);
+		return error_set(e, EBADMSG,
+			"a message of type %u has %zu bytes and says %u, but must have %zu", h->type,
+			received, h->length, sizes[h->type]);
 	return 0;
 }
 
 static int receive(int fd, int flags, const size_t *sizes, size_t n_sizes, void *ret, size_t size,
-		int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds, struct error *e)
+	int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds, struct error *e)
 {
-	CLEANUP(fds_close) struct passed_fds got = { .n = 0 };
+	CLEANUP(fds_close) struct passed_fds got = {.n = 0};
 	union control control;
 	char data[MSG_MAX];
-	struct iovec iov = { .iov_base = data, .iov_len = sizeof(data) };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes) };
+	struct iovec iov = {.iov_base = data, .iov_len = sizeof(data)};
+	struct msghdr mh = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes)};
 	struct msg_head head;
 	unsigned reset = 0;
 	ssize_t n;
 	int r;
 
 	for (size_t i = 0; i < n_sizes; i++)
-		assert(sizes[i] <= size && sizes[i] <= MSG_MAX && (sizes[i] == 0 || sizes[i] >= sizeof(head)));
+		assert(sizes[i] <= size && sizes[i] <= MSG_MAX &&
+			(sizes[i] == 0 || sizes[i] >= sizeof(head)));
 	/*
-	 * A peer that closed with something of ours unread leaves a one-time ECONNRESET in front of what it has sent
-	 * before. That is no reason to lose its last words, so it is asked again.
+	 * A peer that closed with something of ours unread leaves a one-time ECONNRESET in front of what it
+	 * has sent before. That is no reason to lose its last words, so it is asked again.
 	 */
 	do
 		n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | flags);
@@ -131,13 +138,14 @@ static int receive(int fd, int flags, const size_t *sizes, size_t n_sizes, void 
 	if (n < 0)
 		return error_errno(e, errno, "cannot receive a message");
 	fds_collect(&mh, &got);
-	/* An empty packet cannot be told from the end of the stream; a peer that sends one has nothing more to say. */
+	/* An empty packet looks like the end of the stream; who sends one has nothing more to say. */
 	if (n > 0) {
 		if (mh.msg_flags & MSG_TRUNC)
 			return error_set(e, EBADMSG, "a message is larger than %d bytes", MSG_MAX);
 		if (mh.msg_flags & MSG_CTRUNC)
-			return error_set(e, EBADMSG, "a message carries more than %d files, or no room is left for them",
-					MSG_FDS_MAX);
+			return error_set(e, EBADMSG,
+				"a message carries more than %d files, or no room is left for them",
+				MSG_FDS_MAX);
 		if ((size_t)n < sizeof(head))
 			return error_set(e, EBADMSG, "a message has %zd bytes, less than its head", n);
 		memcpy(&head, data, sizeof(head));
@@ -164,22 +172,23 @@ static void fds_none(int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds)
 		*ret_n_fds = 0;
 }
 
-int msg_recv(int fd, const size_t *sizes, size_t n_sizes, void *ret, size_t size, int ret_fds[static MSG_FDS_MAX],
-		size_t *ret_n_fds, struct error *e)
+int msg_recv(int fd, const size_t *sizes, size_t n_sizes, void *ret, size_t size,
+	int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds, struct error *e)
 {
 	fds_none(ret_fds, ret_n_fds);
 	return receive(fd, 0, sizes, n_sizes, ret, size, ret_fds, ret_n_fds, e);
 }
 
 int msg_recv_timeout(int fd, uint64_t timeout_ms, const size_t *sizes, size_t n_sizes, void *ret, size_t size,
-		int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds, struct error *e)
+	int ret_fds[static MSG_FDS_MAX], size_t *ret_n_fds, struct error *e)
 {
 	const uint64_t start = clock_boot_us();
 
 	fds_none(ret_fds, ret_n_fds);
 	for (;;) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		uint64_t spent = (clock_boot_us() - start) / 1000u, left = spent < timeout_ms ? timeout_ms - spent : 0;
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		uint64_t spent = (clock_boot_us() - start) / 1000u,
+			 left = spent < timeout_ms ? timeout_ms - spent : 0;
 		int r = poll(&p, 1, left > INT_MAX ? INT_MAX : (int)left);
 
 		if (r < 0 && errno != EINTR)
@@ -191,7 +200,8 @@ int msg_recv_timeout(int fd, uint64_t timeout_ms, const size_t *sizes, size_t n_
 				return r;
 			error_clear(e);
 		} else if (left == 0) {
-			return error_set(e, ETIMEDOUT, "no message came within %llu ms", (unsigned long long)timeout_ms);
+			return error_set(e, ETIMEDOUT, "no message came within %llu ms",
+				(unsigned long long)timeout_ms);
 		}
 	}
 }

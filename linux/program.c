@@ -17,7 +17,7 @@ static bool is_program(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Folder of the running executable. An update that replaced the file does not matter: only its folder is used. */
+/* Folder of the running executable; right also after an update has replaced the file itself. */
 static int own_folder(char *dst, size_t size)
 {
 	char path[PATH_MAX];
@@ -37,7 +37,7 @@ static int own_folder(char *dst, size_t size)
 int program_path(const char *name, char *dst, size_t size, struct error *e)
 {
 	char own[PATH_MAX] = "", path[PATH_MAX];
-	const char *const folders[] = { own, BOXERY_LIBEXECDIR, BOXERY_BINDIR };
+	const char *const folders[] = {own, BOXERY_LIBEXECDIR, BOXERY_BINDIR};
 
 	if (name[0] == '\0' || strchr(name, '/'))
 		return error_set(e, EINVAL, "'%s' is not the name of a program", name);
@@ -50,7 +50,7 @@ int program_path(const char *name, char *dst, size_t size, struct error *e)
 		return 0;
 	}
 	return error_set(e, ENOENT, "%s is missing; it should be in %s (is the installation complete?)", name,
-			BOXERY_LIBEXECDIR);
+		BOXERY_LIBEXECDIR);
 }
 
 int program_search(const char *name, char *dst, size_t size, struct error *e)
@@ -67,7 +67,7 @@ int program_search(const char *name, char *dst, size_t size, struct error *e)
 	while (*p) {
 		size_t n = strcspn(p, ":");
 
-		/* Relative entries are skipped: what runs must not depend on the folder a person stands in. */
+		/* No relative entries: what runs must not depend on the folder a person stands in. */
 		if (*p == '/' && str_format(path, "%.*s/%s", (int)n, p, name) == 0 && is_program(path))
 			return str_copy_n(dst, size, path) < 0 ? error_errno(e, ENAMETOOLONG, "%s", name) : 0;
 		p += n;
@@ -79,8 +79,8 @@ int program_search(const char *name, char *dst, size_t size, struct error *e)
 static bool passed_on(const char *variable)
 {
 	return str_starts(variable, "HOME=") || str_starts(variable, "PATH=") ||
-			str_starts(variable, "JOURNAL_STREAM=") || str_starts(variable, "BOXERY_") ||
-			str_starts(variable, "XDG_");
+	       str_starts(variable, "JOURNAL_STREAM=") || str_starts(variable, "BOXERY_") ||
+	       str_starts(variable, "XDG_");
 }
 
 char **spawn_environment(void)

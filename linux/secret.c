@@ -16,7 +16,7 @@ struct secret {
 
 int secret_init(struct error *e)
 {
-	const struct rlimit none = { 0, 0 };
+	const struct rlimit none = {0, 0};
 
 	if (sodium_init() < 0)
 		return error_set(e, EIO, "libsodium cannot be initialised");
@@ -77,8 +77,8 @@ int secret_from_fd(int fd, struct secret **ret, struct error *e)
 	if (!S_ISREG(st.st_mode))
 		return error_set(e, EINVAL, "the file of a secret is not a regular file");
 	if (st.st_size <= 0 || (uint64_t)st.st_size > SECRET_MAX)
-		return error_set(e, EINVAL, "a secret has %lld bytes, allowed are 1 to %d", (long long)st.st_size,
-				SECRET_MAX);
+		return error_set(e, EINVAL, "a secret has %lld bytes, allowed are 1 to %d",
+			(long long)st.st_size, SECRET_MAX);
 	r = secret_alloc((size_t)st.st_size, &s, e);
 	if (r == 0)
 		r = memfd_read(fd, s->bytes, s->len, e);

@@ -1,11 +1,12 @@
 /*
- * fork + exec, the fork being a clone() that also returns a pidfd (CLOEXEC by itself). Between the two the child makes
- * only system calls that are allowed there: everything that allocates or searches is done before. All signals are
- * blocked over the fork, so that no handler of ours runs in the child; the child sets every signal to its default
- * before it opens the mask.
+ * fork + exec, the fork being a clone() that also returns a pidfd (CLOEXEC by itself). Between the two the
+ * child makes only system calls that are allowed there: everything that allocates or searches is done before.
+ * All signals are blocked over the fork, so that no handler of ours runs in the child; the child sets every
+ * signal to its default before it opens the mask.
  *
- * The child reports a failure as {step, errno} through a CLOEXEC pipe; end of file there means that exec succeeded.
- * Fds are first copied above every target number and then put in place, so their order and overlaps do not matter.
+ * The child reports a failure as {step, errno} through a CLOEXEC pipe; end of file there means that exec
+ * succeeded. Fds are first copied above every target number and then put in place, so their order and
+ * overlaps do not matter.
  */
 #include "linux/spawn.h"
 #include "linux/program.h"
@@ -26,8 +27,11 @@
 
 enum step { STEP_DEATH_SIGNAL, STEP_SESSION, STEP_FDS, STEP_CLOSE, STEP_EXEC, STEP_COUNT };
 static const char *const step_names[STEP_COUNT] = {
-	"cannot set its death signal", "cannot make a session", "cannot hand over its files",
-	"cannot close the other files", "cannot be run",
+	"cannot set its death signal",
+	"cannot make a session",
+	"cannot hand over its files",
+	"cannot close the other files",
+	"cannot be run",
 };
 
 struct report {
@@ -45,7 +49,7 @@ struct plan {
 
 static _Noreturn void child_fail(int report_fd, enum step step)
 {
-	struct report r = { step, errno };
+	struct report r = {step, errno};
 
 	(void)!write(report_fd, &r, sizeof(r));
 	_exit(127);
@@ -53,7 +57,7 @@ static _Noreturn void child_fail(int report_fd, enum step step)
 
 static void child_reset_signals(void)
 {
-	struct sigaction sa = { .sa_handler = SIG_DFL };
+	struct sigaction sa = {.sa_handler = SIG_DFL};
 	sigset_t none;
 
 	/* KILL, STOP and the two that libc keeps for itself refuse; that is as it should be. */
@@ -161,7 +165,7 @@ int spawn(const struct spawn_options *o, struct child *ret, struct error *e)
 	CLEANUP_FD int null_fd = -1, report_fd = -1;
 	CLEANUP_FREE char **own_env = NULL;
 	char path[PATH_MAX];
-	struct plan p = { .detach = o->detach };
+	struct plan p = {.detach = o->detach};
 	int report[2], r;
 
 	assert(o->program && o->argv && o->argv[0]);

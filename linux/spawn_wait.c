@@ -47,7 +47,7 @@ int spawn_wait(struct child *c, uint64_t timeout_ms, int *ret_status, struct err
 	int status, r;
 
 	for (;;) {
-		struct pollfd p = { .fd = c->pidfd, .events = POLLIN };
+		struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
 		int left = left_ms(start, timeout_ms);
 
 		r = poll(&p, 1, left);
@@ -65,7 +65,7 @@ int spawn_wait(struct child *c, uint64_t timeout_ms, int *ret_status, struct err
 	if (ret_status)
 		*ret_status = status;
 	return error_set(e, ETIMEDOUT, "a child had not ended after %llu ms and was killed",
-			(unsigned long long)timeout_ms);
+		(unsigned long long)timeout_ms);
 }
 
 struct capture {
@@ -148,33 +148,35 @@ static int result(const char *program, int status, const struct capture *c, stru
 		return 0;
 	last_line(c, line, sizeof(line));
 	if (WIFSIGNALED(status))
-		return error_set(e, EIO, "%s was ended by signal %d%s%s", program, WTERMSIG(status), line[0] ? ": " : "",
-				line);
-	return error_set(e, EIO, "%s failed with status %d%s%s", program, WEXITSTATUS(status), line[0] ? ": " : "", line);
+		return error_set(e, EIO, "%s was ended by signal %d%s%s", program, WTERMSIG(status),
+			line[0] ? ": " : "", line);
+	return error_set(e, EIO, "%s failed with status %d%s%s", program, WEXITSTATUS(status),
+		line[0] ? ": " : "", line);
 }
 
 /* Waits for the end of the child itself: a grandchild that keeps the pipes open does not hold us up. */
-static int collect(struct capture *cap, struct child *c, const char *program, uint64_t timeout_ms, int *ret_status,
-		struct error *e)
+static int collect(struct capture *cap, struct child *c, const char *program, uint64_t timeout_ms,
+	int *ret_status, struct error *e)
 {
 	const uint64_t start = clock_boot_us();
 
 	for (;;) {
-		struct pollfd p[] = { { .fd = c->pidfd, .events = POLLIN }, { .fd = cap->out, .events = POLLIN },
-			{ .fd = cap->err, .events = POLLIN } };
+		struct pollfd p[] = {{.fd = c->pidfd, .events = POLLIN}, {.fd = cap->out, .events = POLLIN},
+			{.fd = cap->err, .events = POLLIN}};
 		int left = left_ms(start, timeout_ms), r = poll(p, ARRAY_SIZE(p), left);
 
 		if (r < 0 && errno != EINTR)
 			return error_errno(e, errno, "cannot wait for %s", program);
 		if (r == 0 && left_ms(start, timeout_ms) == 0)
-			return error_set(e, ETIMEDOUT, "%s had not ended after %llu ms and was killed", program,
-					(unsigned long long)timeout_ms);
+			return error_set(e, ETIMEDOUT, "%s had not ended after %llu ms and was killed",
+				program, (unsigned long long)timeout_ms);
 		if (r <= 0)
 			continue;
 		(void)drain(cap, &cap->err);
 		r = drain(cap, &cap->out);
 		if (r < 0)
-			return error_errno(e, -r, "%s wrote more than the %zu bytes expected", program, cap->text.max);
+			return error_errno(
+				e, -r, "%s wrote more than the %zu bytes expected", program, cap->text.max);
 		if (p[0].revents)
 			return reap(c, ret_status, e);
 	}
@@ -193,9 +195,11 @@ static int capture_pipe(int *ret_read, int *ret_write, struct error *e)
 	return 0;
 }
 
-int spawn_capture(const struct spawn_options *o, uint64_t timeout_ms, size_t max, char **ret_stdout, struct error *e)
+int spawn_capture(
+	const struct spawn_options *o, uint64_t timeout_ms, size_t max, char **ret_stdout, struct error *e)
 {
-	CLEANUP(capture_done) struct capture cap = { .out = -1, .err = -1, .keep_out = ret_stdout, .text = BUF_INIT(max) };
+	CLEANUP(capture_done)
+	struct capture cap = {.out = -1, .err = -1, .keep_out = ret_stdout, .text = BUF_INIT(max)};
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
 	CLEANUP_FD int out = -1, err = -1;
 	struct spawn_options mine = *o;
