@@ -6,9 +6,10 @@
 
 static int prune(struct store *s, const char *vm, struct error *e)
 {
-	static const char vm_sql[] = "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE vm_id = "
-				     "(SELECT id FROM vms WHERE name = ?2)"
-				     " ORDER BY id DESC LIMIT -1 OFFSET ?1)";
+	static const char vm_sql[] =
+		"DELETE FROM events WHERE id IN"
+		" (SELECT id FROM events WHERE vm_id = (SELECT id FROM vms WHERE name = ?2)"
+		" ORDER BY id DESC LIMIT -1 OFFSET ?1)";
 	static const char loose_sql[] =
 		"DELETE FROM events WHERE id IN (SELECT id FROM events WHERE vm_id IS NULL"
 		" ORDER BY id DESC LIMIT -1 OFFSET ?1)";
@@ -97,9 +98,8 @@ int store_event_each(struct store *s, const char *vm, const char *lease, unsigne
 	 */
 	static const char lease_sql[] =
 		"WITH mine AS (SELECT min(id) AS first, vm_id FROM events WHERE lease = ?1),"
-		" again AS (SELECT min(e.id) AS last FROM events e, mine WHERE e.vm_id = mine.vm_id AND e.id "
-		"> mine.first"
-		"  AND e.kind = 'STARTED')"
+		" again AS (SELECT min(e.id) AS last FROM events e, mine"
+		"  WHERE e.vm_id = mine.vm_id AND e.id > mine.first AND e.kind = 'STARTED')"
 		" SELECT " EVENT_COLUMNS
 		" FROM events WHERE id IN (SELECT id FROM events WHERE lease = ?1 UNION"
 		"  SELECT e.id FROM events e, mine, again WHERE e.vm_id = mine.vm_id AND e.id >= mine.first"

@@ -42,13 +42,13 @@ static int read_row(struct query *q, struct lease_row *l, struct error *e)
 int store_lease_open(struct store *s, const struct vm_row *vm, const struct store_detail *d,
 	char ret_id[LEASE_ID_MAX], struct error *e)
 {
-	static const char sql[] = "INSERT INTO leases (id, vm_id, vm, pool, holder, scope, runner_name, "
-				  "generation, registration, runner_id,"
-				  " open, bound, opened_wall_us, delivered_wall_us, closed_wall_us, "
-				  "expires_boot_us, boot_id, job, outcome,"
-				  " outcome_final, end_reason) VALUES (?1, (SELECT id FROM vms WHERE name = "
-				  "?2), ?2, ?3, ?4, ?5, ?6, ?7, 'none',"
-				  " 0, 1, ?8, ?9, 0, 0, ?10, ?11, '', '', 0, '')";
+	static const char sql[] =
+		"INSERT INTO leases (id, vm_id, vm, pool, holder, scope, runner_name, generation,"
+		" registration, runner_id, open, bound, opened_wall_us, delivered_wall_us, closed_wall_us,"
+		" closed_order, expires_boot_us, boot_id, job, outcome, outcome_final, end_reason)"
+		" VALUES (?1, (SELECT id FROM vms WHERE name = ?2), ?2, ?3, ?4, ?5, ?6, ?7,"
+		" 'none', 0, 1, ?8, ?9, 0, 0,"
+		" 0, ?10, ?11, '', '', 0, '')";
 	CLEANUP_QUERY struct query q = {0};
 	char id[LEASE_ID_MAX], digits[17], runner_name[RUNNER_NAME_MAX];
 
@@ -109,8 +109,8 @@ int store_lease_ends(struct store *s, const struct vm_row *vm, enum vm_happening
 {
 	/* The first reason stands: a reset that fails later is not why the lease ended. */
 	static const char sql[] = "UPDATE leases SET end_reason = iif(end_reason = '', ?2, end_reason),"
-				  " outcome = iif(outcome_final = 1 OR ?3 = '', outcome, ?3), outcome_final "
-				  "= max(outcome_final, ?4)"
+				  " outcome = iif(outcome_final = 1 OR ?3 = '', outcome, ?3),"
+				  " outcome_final = max(outcome_final, ?4)"
 				  " WHERE vm_id = (SELECT id FROM vms WHERE name = ?1) AND open = 1";
 	CLEANUP_QUERY struct query q = {0};
 	char outcome[sizeof(((struct lease_row *)0)->outcome)], reason[REASON_MAX], text[REASON_MAX + 32];
@@ -134,12 +134,13 @@ int store_lease_ends(struct store *s, const struct vm_row *vm, enum vm_happening
  * finished ones. */
 int store_lease_close(struct store *s, const struct vm_row *vm, struct error *e)
 {
-	static const char sql[] = "UPDATE leases SET open = 0, closed_wall_us = ?2 WHERE vm_id = (SELECT id "
-				  "FROM vms WHERE name = ?1)"
-				  " AND open = 1";
-	static const char prune_sql[] = "DELETE FROM leases WHERE seq IN (SELECT seq FROM leases WHERE open "
-					"= 0 AND registration IN ('none', 'gone')"
-					" ORDER BY seq DESC LIMIT -1 OFFSET ?1)";
+	static const char sql[] = "UPDATE leases SET open = 0, closed_wall_us = ?2,"
+				  " closed_order = 1 + (SELECT max(closed_order) FROM leases)"
+				  " WHERE vm_id = (SELECT id FROM vms WHERE name = ?1) AND open = 1";
+	static const char prune_sql[] =
+		"DELETE FROM leases WHERE seq IN"
+		" (SELECT seq FROM leases WHERE open = 0 AND registration IN ('none', 'gone')"
+		" ORDER BY closed_order DESC LIMIT -1 OFFSET ?1)";
 	CLEANUP_QUERY struct query q = {0}, prune = {0};
 
 	int r = query_start(&q, s, sql, e);

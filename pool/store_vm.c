@@ -113,9 +113,9 @@ static int free_slot(struct store *s, uint32_t *ret, struct error *e)
 static int insert_row(struct store *s, const struct vm_row *v, uint32_t slot, uint64_t event, struct error *e)
 {
 	static const char sql[] =
-		"INSERT INTO vms (name, pool, image, slot, cpus, memory_mib, disk_gib, state, generation, "
-		"attempts, step,"
-		" reason, host_key, address, since_event, since_boot_us, since_wall_us, since_boot_id)"
+		"INSERT INTO vms (name, pool, image, slot, cpus, memory_mib, disk_gib, state, generation,"
+		" attempts, step, reason, host_key, address, since_event, since_boot_us, since_wall_us,"
+		" since_boot_id)"
 		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, '', '', '', '', ?10, ?11, ?12, ?13)";
 	CLEANUP_QUERY struct query q = {0};
 
