@@ -10,8 +10,11 @@ bool str_starts(const char *s, const char *prefix);
 /* Copies into dst[size]; the sizeof forms below are the usual way to call these. */
 int str_copy_n(char *dst, size_t size, const char *src);
 int str_format_n(char *dst, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-#define str_copy(dst, src) str_copy_n((dst), sizeof(dst), (src))
-#define str_format(dst, ...) str_format_n((dst), sizeof(dst), __VA_ARGS__)
+/* sizeof, and a compile error for a pointer, whose size would be taken for that of the array behind it. */
+#define STR_SIZEOF(dst)                                                                                                \
+	(sizeof(dst) + 0 * sizeof(char[__builtin_types_compatible_p(__typeof__(dst), __typeof__(&(dst)[0])) ? -1 : 1]))
+#define str_copy(dst, src) str_copy_n((dst), STR_SIZEOF(dst), (src))
+#define str_format(dst, ...) str_format_n((dst), STR_SIZEOF(dst), __VA_ARGS__)
 /* For text a remote wrote that is only shown: copies what fits (always terminated), control characters and
  * non-ASCII bytes made visible as \xNN. Never fails. */
 void str_show_n(char *dst, size_t size, const char *src, size_t len);
