@@ -114,7 +114,7 @@ int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_
 {
 	static const struct store_detail none = {0};
 	CLEANUP_TRANSACTION struct transaction t = {0};
-	struct vm_row before, after;
+	struct vm_row before = {0}, after = {0};
 	struct state_change c;
 	uint64_t event = 0;
 

@@ -218,7 +218,7 @@ int store_lease_register(
 	static const char sql[] = "UPDATE leases SET registration = ?2, runner_id = ?3 WHERE id = ?1";
 	CLEANUP_TRANSACTION struct transaction t = {0};
 	CLEANUP_QUERY struct query q = {0};
-	struct lease_row l;
+	struct lease_row l = {0};
 
 	if ((unsigned)to >= REGISTRATION_COUNT)
 		return error_set(e, EINVAL, "%u is no state of a registration", (unsigned)to);

@@ -42,7 +42,7 @@ int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct e
 {
 	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM " WHERE v.name = ?1";
 	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row;
+	struct vm_row row = {0};
 
 	int r = query_start(&q, s, sql, e);
 	if (r < 0)
@@ -190,7 +190,7 @@ int store_vm_delete(struct store *s, const char *name, struct error *e)
 	static const char sql[] = "DELETE FROM vms WHERE name = ?1";
 	CLEANUP_TRANSACTION struct transaction t = {0};
 	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row;
+	struct vm_row row = {0};
 
 	int r = transaction_start(&t, s, e);
 	if (r == 0)
@@ -218,7 +218,7 @@ int store_vm_raise_generation(struct store *s, const char *name, uint64_t genera
 		"UPDATE vms SET generation = max(generation, ?2) WHERE name = ?1 AND NOT EXISTS"
 		" (SELECT 1 FROM leases l WHERE l.vm_id = vms.id AND l.open = 1)";
 	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row;
+	struct vm_row row = {0};
 
 	int r = query_start(&q, s, sql, e);
 	if (r < 0)
@@ -239,7 +239,7 @@ int store_vm_set_life(struct store *s, const char *name, uint64_t generation, co
 		"UPDATE vms SET host_key = ?3, address = ?4 WHERE name = ?1 AND generation = ?2"
 		" AND state IN ('STARTING', 'PLAIN')";
 	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row;
+	struct vm_row row = {0};
 
 	if (strlen(host_key) >= sizeof(row.host_key) || strlen(address) >= sizeof(row.address))
 		return error_set(
@@ -267,7 +267,7 @@ int store_pick_ready(struct store *s, const char *pool, const char *name, struct
 				  " WHERE v.pool = ?1 AND v.state = 'READY' ORDER BY v.since_event LIMIT 1";
 	static const char any_sql[] = "SELECT count(*) FROM vms WHERE pool = ?1 AND pool <> ''";
 	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row;
+	struct vm_row row = {0};
 	int r;
 
 	if (name && name[0]) {

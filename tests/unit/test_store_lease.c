@@ -348,8 +348,8 @@ static void test_schema(void **state)
 			"'r', generation,"
 			" registration, runner_id, 0, bound, 1, 0, 0, 1, 1, boot_id, job, outcome, 0, 'x' "
 			"FROM leases", /* same life */
-			"UPDATE leases SET open = 0, end_reason = 'x', closed_order = 1; UPDATE leases SET "
-			"open = 1",
+			("UPDATE leases SET open = 0, end_reason = 'x', closed_order = 1; UPDATE leases SET "
+			 "open = 1"),
 			"INSERT INTO meta VALUES (2, '01234567')",
 			"UPDATE events SET kind = ''",
 		};
