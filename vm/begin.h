@@ -1,0 +1,29 @@
+#ifndef BOXERY_VM_BEGIN_H
+#define BOXERY_VM_BEGIN_H
+/* The text of the call that begins a life, and the guest's answer to it: guest/CONTRACT.md. Pure. */
+#include "base/str.h"
+#include "vm/hostkey.h"
+#include <stdbool.h>
+
+#define BEGIN_PROGRAM "/usr/lib/boxery/begin"
+#define BEGIN_TEXT_MAX (16 * 1024)
+#define BEGIN_SEED_SIZE 64
+#define BEGIN_LINE_MAX 1024
+/* What the delivery key may do in the guest, whatever is asked for with it. */
+#define DELIVERY_OPTIONS "command=\"/usr/lib/boxery/deliver\",restrict "
+
+struct begin_answer {
+	uint64_t generation;
+	char host_key[VM_KEY_LINE_MAX], address[VM_ADDRESS_MAX], system[32], kernel[64];
+	uint64_t clock_ns;
+	bool lease;
+};
+/*
+ * key_lines: one or more lines of authorized_keys, separated by newlines; each is prefixed with DELIVERY_OPTIONS when
+ * `delivery`. The caller wipes b. The time is put in by this call: send it at once.
+ */
+int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines, bool delivery,
+		const struct hostkey *key, struct error *e);
+/* Strict: every key exactly once, `done` last, nothing else. */
+int begin_parse(const char *text, struct begin_answer *ret, struct error *e);
+#endif

@@ -1,0 +1,47 @@
+#ifndef BOXERY_VM_FILTER_H
+#define BOXERY_VM_FILTER_H
+/*
+ * The jail of a guest, two walls with one policy. What a guest may do: DHCP and DNS with the gateway, answer ssh that
+ * came from the gateway, and talk IPv4 to addresses that are not in a closed range, with its own MAC and address only.
+ * Everything else is dropped: other guests, the host itself under any of its addresses, private, link-local, shared,
+ * loopback, multicast and reserved ranges, IPv6, VLANs, anything that is neither IPv4 nor ARP.
+ *
+ * wall          keyed by                         made of
+ * filter_ops    tap, MAC, address (per guest)    an implementation below; in force before the guest's first packet
+ * guard         the bridge (all guests)          nftables, stateful: new connections to the host, forwarding
+ *
+ * BOXERY_NET_ISOLATION=off removes both, and then filter_active() always fails, so that nothing secret is delivered.
+ */
+#include "base/str.h"
+#include "vm/host.h"
+#include "vm/slot.h"
+
+struct filter_ops {
+	const char *name;
+	int (*ensure)(struct host *h, struct error *e);
+	/* What goes into <interface> of a domain. */
+	int (*add_xml)(struct buf *b, const struct slot *s);
+	/* 0 only when this tap is filtered with this MAC and address, according to libvirt and the kernel, now. */
+	int (*active)(struct host *h, const struct slot *s, struct error *e);
+};
+extern const struct filter_ops filter_nwfilter;
+
+struct filter_range {
+	const char *address, *prefix, *what;
+};
+extern const struct filter_range filter_closed_ranges[];
+extern const size_t filter_closed_ranges_count;
+
+const struct filter_ops *filter_implementation(const struct host *h); /* NULL: isolation is switched off */
+int filter_ensure(struct host *h, struct error *e);
+int filter_active(struct host *h, const struct slot *s, struct error *e);
+
+int guard_render(const struct hostconf *conf, char **ret, struct error *e);
+int guard_install(struct host *h, struct error *e);
+int guard_remove(struct host *h, struct error *e);
+int guard_active(struct host *h, struct error *e);
+int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e);
+/* Counts what is wrong in a listing by `ebtables -t nat -L` for one tap; 0: in force. Pure, for tests. */
+int nwfilter_listing_check(const char *listing, const struct slot *s, struct error *e);
+int guard_listing_check(const struct hostconf *conf, const char *listing, struct error *e);
+#endif

@@ -1,0 +1,154 @@
+#include "vm/host.h"
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/file.h"
+#include "vm/virt.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#define POLL_MS 50
+
+/* QEMU's own user must be able to pass through, and needs no listing. */
+static const struct {
+	const char *name;
+	mode_t mode;
+} parts[] = { { "base", 0755 }, { "images", 0755 }, { "vms", 0711 }, { "run", 0711 }, { "console", 0711 } };
+
+int host_path(const struct host *h, char *dst, size_t size, struct error *e, const char *format, ...)
+{
+	char rest[VM_PATH_MAX];
+	va_list ap;
+	int n;
+
+	va_start(ap, format);
+	n = vsnprintf(rest, sizeof(rest), format, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(rest) || str_format_n(dst, size, "%s/%s", h->conf.image_dir, rest) < 0)
+		return error_set(e, ENAMETOOLONG, "a path below %s is too long; choose a shorter BOXERY_IMAGE_DIR",
+				h->conf.image_dir);
+	return 0;
+}
+
+int host_open(struct host *h, struct error *e)
+{
+	char path[VM_PATH_MAX];
+	int r;
+
+	r = hostconf_load(&h->conf, e);
+	if (r < 0)
+		return r;
+	r = dir_make(h->conf.image_dir, 0755, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(parts); i++) {
+		r = HOST_PATH(h, path, e, "%s", parts[i].name);
+		if (r == 0)
+			r = dir_make(path, parts[i].mode, e);
+	}
+	if (r == 0)
+		r = dir_open(AT_FDCWD, h->conf.image_dir, &h->image_fd, e);
+	return r < 0 ? error_wrap(e, "image folder") : 0;
+}
+
+void host_close(struct host *h)
+{
+	if (h->conn)
+		(void)virConnectClose(h->conn);
+	h->conn = NULL;
+	h->image_fd = fd_close(h->image_fd);
+}
+
+int host_connect(struct host *h, struct error *e)
+{
+	const uint64_t until = clock_boot_us() + CONNECT_TIMEOUT_MS * 1000u;
+
+	while (!h->conn) {
+		h->conn = virConnectOpen(h->conf.libvirt_uri);
+		if (!h->conn && clock_boot_us() >= until)
+			return virt_error_code(e, ECONNREFUSED, "cannot reach libvirt at %s", h->conf.libvirt_uri);
+		if (!h->conn)
+			host_sleep_ms(POLL_MS);
+	}
+	return 0;
+}
+
+static int lock_file(const struct host *h, const char *file, const char *what, uint64_t timeout_ms, int *ret_fd,
+		struct error *e)
+{
+	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
+	CLEANUP_FD int fd = -1;
+
+	fd = openat(h->image_fd, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return error_errno(e, errno, "cannot open %s/%s", h->conf.image_dir, file);
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return error_errno(e, errno, "cannot lock %s/%s", h->conf.image_dir, file);
+		if (clock_boot_us() >= until)
+			return error_set(e, EBUSY, "another operation on %s has been running for %llu s", what,
+					(unsigned long long)(timeout_ms / 1000));
+		host_sleep_ms(POLL_MS);
+	}
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e)
+{
+	char file[64];
+	int r = str_format(file, "run/%s.lock", name);
+
+	return r < 0 ? error_errno(e, -r, "%s", name) : lock_file(h, file, name, LOCK_TIMEOUT_MS, ret_fd, e);
+}
+
+int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e)
+{
+	/* No VM's name starts with a dot. */
+	return lock_file(h, "run/.network.lock", "the network", SHARED_LOCK_TIMEOUT_MS, ret_fd, e);
+}
+
+int host_free_space_check(const struct host *h, struct error *e)
+{
+	struct statvfs s;
+	uint64_t mib;
+
+	if (fstatvfs(h->image_fd, &s) < 0)
+		return error_errno(e, errno, "cannot ask for the free space of %s", h->conf.image_dir);
+	mib = (uint64_t)s.f_bavail * s.f_frsize / (1024 * 1024);
+	if (mib < FREE_SPACE_MIN_MIB)
+		return error_set(e, ENOSPC, "%s has %llu MiB free; at least %d MiB are needed to start a VM",
+				h->conf.image_dir, (unsigned long long)mib, FREE_SPACE_MIN_MIB);
+	return 0;
+}
+
+void host_step_begin(struct host *h, const char *step)
+{
+	(void)str_copy(h->step, step);
+	h->step_since_us = clock_boot_us();
+}
+
+void host_step_done(struct host *h, const char *format, ...)
+{
+	struct vm_step m = { .head = MSG_HEAD(VM_STEP, struct vm_step, h->seq) };
+	va_list ap;
+
+	if (h->report_fd < 0)
+		return;
+	(void)str_copy(m.step, h->step);
+	m.took_us = clock_boot_us() - h->step_since_us;
+	va_start(ap, format);
+	(void)vsnprintf(m.text, sizeof(m.text), format, ap);
+	va_end(ap);
+	/* A keeper that is gone ends this process; a stage nobody hears of is no reason to stop half-way. */
+	(void)msg_send(h->report_fd, &m, NULL, 0, NULL);
+}
+
+void host_sleep_ms(unsigned ms)
+{
+	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+
+	(void)nanosleep(&t, NULL);
+}

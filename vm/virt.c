@@ -1,0 +1,178 @@
+#include "vm/virt.h"
+#include "base/str.h"
+#include "linux/clock.h"
+#include "vm/domain.h"
+#include <errno.h>
+#include <libvirt/virterror.h>
+#include <stdio.h>
+#include <string.h>
+
+#define POLL_MS 50
+
+static int code_of(int libvirt_code)
+{
+	switch (libvirt_code) {
+	case VIR_ERR_NO_DOMAIN:
+	case VIR_ERR_NO_NETWORK:
+	case VIR_ERR_NO_NWFILTER:
+	case VIR_ERR_NO_NWFILTER_BINDING:
+		return ENOENT;
+	case VIR_ERR_RPC:
+	case VIR_ERR_NO_CONNECT:
+	case VIR_ERR_INVALID_CONN:
+		return ECONNREFUSED;
+	case VIR_ERR_AGENT_UNRESPONSIVE:
+		return EHOSTUNREACH;
+	case VIR_ERR_OPERATION_TIMEOUT:
+		return ETIMEDOUT;
+	case VIR_ERR_AUTH_FAILED:
+	case VIR_ERR_ACCESS_DENIED:
+		return EACCES;
+	case VIR_ERR_CONFIG_UNSUPPORTED:
+	case VIR_ERR_NO_SUPPORT:
+		return EOPNOTSUPP;
+	case VIR_ERR_NO_MEMORY:
+		return ENOMEM;
+	default:
+		return EIO;
+	}
+}
+
+static int fill(struct error *e, int code, const char *format, va_list ap)
+{
+	const virError *v = virGetLastError();
+	char words[300], text[ERROR_TEXT_MAX];
+
+	if (!code)
+		code = code_of(v ? v->code : VIR_ERR_OK);
+	(void)vsnprintf(text, sizeof(text), format, ap);
+	/* It quotes paths, and for agent commands also what the guest answered. */
+	str_show_n(words, sizeof(words), v && v->message ? v->message : "no reason given",
+			v && v->message ? strlen(v->message) : strlen("no reason given"));
+	return error_set(e, code, "%s: libvirt: %s", text, words);
+}
+
+int virt_error(struct error *e, const char *format, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, format);
+	r = fill(e, 0, format, ap);
+	va_end(ap);
+	return r;
+}
+
+int virt_error_code(struct error *e, int code, const char *format, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, format);
+	r = fill(e, code, format, ap);
+	va_end(ap);
+	return r;
+}
+
+static void silent(void *userdata, virErrorPtr error)
+{
+	(void)userdata;
+	(void)error;
+}
+
+void virt_init(void)
+{
+	virSetErrorFunc(NULL, silent);
+}
+
+static bool last_error_is(int code)
+{
+	const virError *v = virGetLastError();
+
+	return v && v->code == code;
+}
+
+int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct error *e)
+{
+	CLEANUP_FREE char *xml = NULL;
+
+	xml = virDomainGetMetadata(d, VIR_DOMAIN_METADATA_ELEMENT, DOMAIN_METADATA_URI, VIR_DOMAIN_AFFECT_CURRENT);
+	if (!xml && (last_error_is(VIR_ERR_NO_DOMAIN_METADATA) || last_error_is(VIR_ERR_NO_DOMAIN)))
+		return 0;
+	if (!xml)
+		return virt_error(e, "cannot read the metadata of domain %s", virDomainGetName(d));
+	return domain_metadata_parse(xml, h->conf.net_name, ret->name, &ret->generation) == 0 &&
+			str_equal(ret->name, virDomainGetName(d));
+}
+
+int virt_find(const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e)
+{
+	CLEANUP(virDomainFreep) virDomainPtr d = virDomainLookupByName(h->conn, name);
+	int r;
+
+	if (!d && last_error_is(VIR_ERR_NO_DOMAIN))
+		return 0;
+	if (!d)
+		return virt_error(e, "cannot look for domain %s", name);
+	r = virt_life(h, d, ret_life, e);
+	if (r < 0)
+		return r;
+	if (r == 0 && virDomainIsActive(d) < 0 && last_error_is(VIR_ERR_NO_DOMAIN))
+		return 0;
+	if (r == 0)
+		return error_set(e, EEXIST, "libvirt has a domain named %s that was not made by boxery (or for another "
+				"BOXERY_NET_NAME); it is left alone, choose another name", name);
+	*ret = TAKE_PTR(d);
+	return 1;
+}
+
+bool virt_runs(virDomainPtr d)
+{
+	return virDomainIsActive(d) == 1;
+}
+
+int virt_settle(virDomainPtr d, struct error *e)
+{
+	const uint64_t until = clock_boot_us() + SETTLE_TIMEOUT_MS * 1000u;
+	int state, reason;
+
+	while (virDomainGetState(d, &state, &reason, 0) == 0 && state == VIR_DOMAIN_PAUSED &&
+			reason == VIR_DOMAIN_PAUSED_STARTING_UP) {
+		if (clock_boot_us() >= until)
+			return error_set(e, ETIMEDOUT, "domain %s is still starting up after %d s", virDomainGetName(d),
+					SETTLE_TIMEOUT_MS / 1000);
+		host_sleep_ms(POLL_MS);
+	}
+	return 0;
+}
+
+int virt_destroy(const struct host *h, virDomainPtr d, struct error *e)
+{
+	const uint64_t until = clock_boot_us() + DESTROY_TIMEOUT_MS * 1000u;
+	char uuid[VIR_UUID_STRING_BUFLEN];
+
+	/* A domain in the middle of an interrupted start refuses to be destroyed; libvirt ends it by itself. */
+	(void)virt_settle(d, NULL);
+	if (virDomainGetUUIDString(d, uuid) < 0)
+		return virt_error(e, "cannot destroy domain %s", virDomainGetName(d));
+	for (;;) {
+		CLEANUP(virDomainFreep) virDomainPtr again = NULL;
+
+		if (virDomainDestroy(d) < 0 && !last_error_is(VIR_ERR_NO_DOMAIN) &&
+				!last_error_is(VIR_ERR_OPERATION_INVALID) && clock_boot_us() >= until)
+			return virt_error(e, "cannot destroy domain %s", virDomainGetName(d));
+		/* Ours are transient; one that somebody made persistent would be in the way of the next start. */
+		if (virDomainIsPersistent(d) == 1)
+			(void)virDomainUndefineFlags(d, VIR_DOMAIN_UNDEFINE_MANAGED_SAVE |
+					VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA | VIR_DOMAIN_UNDEFINE_NVRAM);
+		again = virDomainLookupByUUIDString(h->conn, uuid);
+		if (!again && last_error_is(VIR_ERR_NO_DOMAIN))
+			return 0;
+		if (!again)
+			return virt_error(e, "cannot see whether domain %s is gone", virDomainGetName(d));
+		if (clock_boot_us() >= until)
+			return error_set(e, ETIMEDOUT, "domain %s is still there %d s after it was destroyed",
+					virDomainGetName(d), DESTROY_TIMEOUT_MS / 1000);
+		host_sleep_ms(POLL_MS);
+	}
+}
