@@ -149,6 +149,26 @@ static int received(int r, const union answer *a, struct error *e)
 	return r < 0 ? r : check_answer(a, e);
 }
 
+/*
+ * A keeper that refuses a connection says why and closes, perhaps before it was asked. Then sending fails, or the first
+ * receive reports the close; the sentence is still there.
+ */
+static int last_words(struct keeper_client *c, struct error *e)
+{
+	union answer a;
+	int fds[MSG_FDS_MAX];
+
+	for (unsigned i = 0; i < 2; i++) {
+		int r = msg_recv_timeout(c->fd, 0, keeper_answer_sizes, KEEPER_TYPE_COUNT, &a, sizeof(a), fds, NULL, NULL);
+
+		for (size_t n = 0; n < MSG_FDS_MAX; n++)
+			fds[n] = fd_close(fds[n]);
+		if (r == 1 && a.head.type == KEEPER_REPLY && a.reply.code < 0 && check_answer(&a, NULL) == 0)
+			return error_set(e, -a.reply.code, "%s", a.reply.text);
+	}
+	return gone(e);
+}
+
 int keeper_call(struct keeper_client *c, struct keeper_request *r, int secret_fd, uint64_t timeout_ms,
 		keeper_progress_cb progress, void *userdata, struct keeper_reply *ret, char **ret_document,
 		struct error *e)
@@ -186,7 +206,7 @@ int keeper_call(struct keeper_client *c, struct keeper_request *r, int secret_fd
 			*ret_document = TAKE_PTR(document);
 		return 0;
 	}
-	return code;
+	return code == -ENOTCONN ? last_words(c, e) : code;
 }
 
 int keeper_client_fd(const struct keeper_client *c)

@@ -1,0 +1,224 @@
+#ifndef BOXERY_POOL_KEEPER_H
+#define BOXERY_POOL_KEEPER_H
+/* The inside of boxery-keeper; included by keeper*.c only. The theory of operation is at the top of keeper.c. */
+#include "linux/hostconf.h"
+#include "linux/loop.h"
+#include "pool/keeper_limits.h"
+#include "pool/proto.h"
+#include "pool/store.h"
+#include "vm/proto.h"
+#include <sys/queue.h>
+
+struct keeper;
+struct op;
+struct delivery;
+struct watch;
+
+/* A VM as this process knows it. What must survive is in `row`, which is the store's row, renewed by every change. */
+struct keeper_vm {
+	struct keeper *k;
+	struct vm_row row;
+	uint64_t entered_us;   /* boot clock: the state began then, or we did */
+	bool confirmed;        /* libvirt has said to this keeper that this life runs; only such a READY VM is leased */
+	bool running;          /* what libvirt said last, or the last operation */
+	uint64_t running_us;   /* when that was */
+	bool removing;         /* waits to be COLD or BROKEN, then goes */
+	uint64_t remover;      /* client that wants to know */
+	uint64_t asker;        /* client whose request the next effect serves */
+	uint64_t bound_client; /* the open lease ends with this connection; 0: not bound, or bound to an earlier keeper's */
+	uint64_t console_cut;  /* generation whose cut console was recorded */
+	uint64_t seen_generation; /* the highest that libvirt has listed */
+	unsigned short_lives;  /* READY VMs that stopped by themselves at once, in a row */
+	struct op *op;         /* the one operation that may change it, queued or running */
+	struct delivery *delivery;
+	sd_event_source *retry;  /* armed: nothing is begun before it fires */
+	sd_event_source *expiry; /* of the open lease */
+};
+
+enum client_wait {
+	CLIENT_IDLE,
+	CLIENT_WORK,  /* an operation or delivery has its id and replies */
+	CLIENT_LEASE, /* in keeper.lessees */
+	CLIENT_COLD,  /* until request.name is COLD */
+	CLIENT_READY, /* until request.name is READY */
+};
+struct client {
+	TAILQ_ENTRY(client) link;
+	TAILQ_ENTRY(client) queue; /* while CLIENT_LEASE */
+	struct keeper *k;
+	uint64_t id; /* never used again, so that whoever holds one may look up a client that has gone */
+	int fd;
+	bool gone, subscribed;
+	enum client_wait wait;
+	struct keeper_request request; /* the one being served */
+	sd_event_source *io, *deadline;
+};
+TAILQ_HEAD(client_list, client);
+
+/* What boxery-vm listed; entries[n]. */
+struct listing {
+	struct vm_entry *entries;
+	size_t n, cap;
+};
+int listing_add(struct listing *l, const struct vm_entry *entry); /* -E2BIG, -ENOMEM */
+void listing_free(struct listing *l);
+
+typedef void (*op_done_cb)(struct op *op, const struct error *e); /* e->code 0: done; step and reason are in op */
+struct op {
+	TAILQ_ENTRY(op) link;
+	struct keeper *k;
+	struct vm_request request; /* head.type is the verb */
+	uint64_t generation;       /* of the VM when this was asked */
+	uint64_t client;           /* gets the progress; 0: nobody */
+	uint64_t timeout_ms, began_us;
+	bool exclusive, running;   /* exclusive: keeper_vm.op points here */
+	op_done_cb done;
+	struct error cause;        /* for done: kept over a second operation */
+	/* from the child */
+	unsigned steps;
+	bool has_result, broken;
+	struct vm_result result;
+	char step[STEP_MAX];       /* where it failed, or "" */
+	struct listing listing;
+	void *document;            /* CHECK: a json_t array */
+	int fd;
+	sd_event_source *io, *grace;
+	struct loop_child *child;
+};
+TAILQ_HEAD(op_list, op);
+
+struct keeper {
+	struct hostconf conf;
+	struct store *store;
+	sd_event *event;
+	sd_event_source *kick, *listener, *shutdown;
+	int lock_fd, listen_fd, config_dir, state_dir, delivery_key;
+	char boot_id[BOOT_ID_MAX];
+	char delivery_line[VM_KEY_LINE_MAX], admin_line[VM_KEY_LINE_MAX]; /* public halves */
+	struct keeper_vm **vms; /* in name order */
+	size_t n_vms;
+	struct client_list clients, lessees;
+	unsigned n_clients;
+	uint64_t next_client;
+	struct op_list ops; /* queued and running */
+	unsigned work_running, resets_running, asks_running, deliveries;
+	struct watch *watch;
+	bool listed;    /* libvirt has been compared with the store at least once */
+	bool connected; /* libvirt answered last time; while it does not, nothing new is started */
+	bool stopping, listen_passed;
+};
+
+/* keeper.c */
+int keeper_run(const struct hostconf *conf, struct error *e); /* returns when the keeper has ended */
+void keeper_stop(struct keeper *k);                           /* takes no more work, ends when what runs has ended */
+/* Has the rest done soon, from the loop: gone clients, waiting lessees, queued operations, VMs to start. Everything that
+ * may call back into its caller goes through here. */
+void keeper_kick(struct keeper *k);
+struct keeper_vm *keeper_find(struct keeper *k, const char *name);
+int keeper_vm_track(struct keeper *k, const char *name, struct keeper_vm **ret, struct error *e); /* a row that is stored */
+void keeper_vm_forget(struct keeper_vm *v);                                                       /* frees it */
+
+/* keeper_change.c: the only caller of store_apply() */
+int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const struct store_detail *d,
+		struct error *e);
+void keeper_note(struct keeper_vm *v, enum vm_happening what, const char *reason); /* of this life; errors are logged */
+void keeper_retry(struct keeper_vm *v, uint64_t in_ms);  /* nothing is begun before; then keeper_settle() */
+void keeper_settle(struct keeper_vm *v);                 /* whatever the state is: sees to it that something moves it on */
+void keeper_record(struct keeper_vm *v, const char *kind, const char *text, uint64_t took_us); /* an event row */
+uint64_t keeper_backoff_ms(int32_t attempts);
+
+/* keeper_effect.c: what follows a change, and what its end means */
+void effect_start(struct keeper_vm *v);
+void effect_reset(struct keeper_vm *v);
+void effect_capture(struct keeper_vm *v);
+
+/* keeper_op.c: children of boxery-vm. A queued or running op owns itself. */
+struct op *op_new(struct keeper *k, enum vm_verb verb, struct keeper_vm *v, uint64_t client, uint64_t timeout_ms,
+		op_done_cb done); /* NULL: no memory */
+void op_queue(struct op *op, struct keeper_vm *exclusive);
+struct op *op_cancel(struct op *op); /* kills it; done is not called; takes NULL */
+void ops_run(struct keeper *k);      /* starts what may start now */
+bool ops_room(const struct keeper *k); /* could a VM be started now? */
+const char *vm_verb_word(enum vm_verb verb);
+int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, struct child *ret, struct error *e);
+
+/* keeper_vm_answer.c: what such a child says */
+union vm_answer {
+	struct msg_head head;
+	struct vm_step step;
+	struct vm_entry entry;
+	struct vm_event_msg event;
+	struct vm_result result;
+};
+/* 1: *ret filled and its texts terminated and shown; 0: end; -EAGAIN; -EBADMSG. `watch`: events instead of results. */
+int vm_answer_receive(int fd, bool watch, union vm_answer *ret, struct error *e);
+
+/* keeper_watch.c */
+int watch_start(struct keeper *k, struct error *e);
+struct watch *watch_free(struct watch *w);
+/* Compares libvirt's listing with the store. What began after floor_us cannot be judged by it. */
+void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_us);
+
+/* keeper_adopt.c */
+int adopt_all(struct keeper *k, struct error *e); /* at start-up, before the first request */
+
+/* keeper_server.c */
+int server_lock(struct keeper *k, struct error *e); /* first of all: -EBUSY when another keeper runs */
+int server_open(struct keeper *k, struct error *e);
+void server_close(struct keeper *k); /* no new connections */
+void server_free(struct keeper *k);
+void server_sweep(struct keeper *k); /* frees those that have gone */
+struct client *client_find(struct keeper *k, uint64_t id); /* NULL when gone */
+void client_wait(struct client *c, enum client_wait wait);
+/* Answers the request being served, if there is one; c may be NULL. document: -1, or a sealed memfd, closed here. */
+void client_reply(struct client *c, const struct keeper_reply *reply, int document);
+void client_reply_ok(struct client *c, const struct keeper_vm *v); /* v: NULL, or its name, address and generation are told */
+void client_reply_error(struct client *c, const struct error *e);
+void client_progress(struct client *c, const char *text);
+void keeper_progress(struct keeper_vm *v, uint64_t client, const char *text); /* to all who wait for this VM, and this client */
+void keeper_publish(struct keeper_vm *v, const struct keeper_event *event);
+
+/* keeper_request.c: type -> handler. 0: `out` is sent; REPLY_LATER; -errno: e is sent. */
+#define REPLY_LATER 1
+struct request {
+	struct keeper *k;
+	struct client *client;
+	const struct keeper_request *in;
+	struct keeper_vm *vm; /* of `name`, when the rule says so */
+	int secret;           /* received fd; a handler that keeps it takes it */
+	struct keeper_reply out;
+	int document;
+};
+int request_serve(struct request *r, struct error *e);
+int request_rules_check(struct error *e);
+
+int serve_new(struct request *r, struct error *e); /* keeper_admin.c */
+int serve_start(struct request *r, struct error *e);
+int serve_stop(struct request *r, struct error *e);
+int serve_check(struct request *r, struct error *e);
+int serve_filter(struct request *r, struct error *e);
+int serve_pool_add(struct request *r, struct error *e); /* keeper_pool.c */
+int serve_pool_repair(struct request *r, struct error *e);
+int serve_remove(struct request *r, struct error *e);
+int serve_pool_remove(struct request *r, struct error *e);
+void pool_removed_soon(struct keeper_vm *v); /* a VM that is being removed has come to rest */
+int serve_lease(struct request *r, struct error *e); /* keeper_lease.c */
+int serve_register(struct request *r, struct error *e);
+int serve_job_seen(struct request *r, struct error *e);
+int serve_release(struct request *r, struct error *e);
+int serve_outcome(struct request *r, struct error *e);
+void lessees_serve(struct keeper *k);
+void lease_watch_expiry(struct keeper_vm *v); /* arms or drops the timer of the open lease */
+int serve_deliver(struct request *r, struct error *e); /* keeper_deliver.c */
+void delivery_end(struct keeper_vm *v, const char *reason); /* the life it was for has ended */
+int serve_list(struct request *r, struct error *e); /* keeper_list.c */
+int serve_leases(struct request *r, struct error *e);
+int serve_history(struct request *r, struct error *e);
+int list_document(void *json, int *ret_fd, struct error *e); /* takes a json_t, NULL: no memory */
+
+/* keeper_keys.c */
+int keys_load(struct keeper *k, struct error *e); /* makes what is missing; may run ssh-keygen, so only before the loop */
+int host_key_check(const char *line, struct error *e);
+int host_key_publish(struct keeper *k, const struct vm_row *row, struct error *e); /* config_dir/host-keys/NAME */
+void host_key_withdraw(struct keeper *k, const char *name);
+#endif

@@ -1,0 +1,109 @@
+/*
+ * Start-up: what an earlier keeper left, one state at a time. What was in flight is done over, what was promised to nobody
+ * any more is reset, and what may run on is kept but believed only when libvirt has listed it (keeper_vm.confirmed).
+ *
+ *   STARTING, LEASED, ADDING,     INTERRUPTED. A LEASED life got nothing, so its holder loses nothing but the lease.
+ *   MAINTENANCE
+ *   RESETTING                     the reset is done again
+ *   READY, DELIVERED, BUSY        kept until the first listing judges them; of another boot of the host: reset now, no domain
+ *                                 survives that
+ *   DELIVERED without the         a delivery was cut off: nobody can say whether the guest has the secret. Reset.
+ *   event "delivered"
+ *   PLAIN, COLD, BROKEN           as they are
+ *
+ * Expiries that passed while no keeper ran fire at once. A lease that was bound to a connection is kept: its holder may
+ * only have lost us, and a running job is worth more than the VM it occupies; the expiry bounds it.
+ */
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/log.h"
+#include "pool/keeper.h"
+#include <errno.h>
+
+static int saw_delivered(void *userdata, const struct event_row *v)
+{
+	const struct vm_row *row = userdata;
+
+	return v->generation == row->generation && str_equal(v->kind, "delivered") && str_equal(v->lease, row->lease) ? 1 : 0;
+}
+
+static void adopt_delivered(struct keeper_vm *v)
+{
+	struct error e = ERROR_INIT;
+	int r = store_event_each(v->k->store, NULL, v->row.lease, KEEPER_HISTORY_MAX, saw_delivered, &v->row, &e);
+
+	if (r < 0)
+		log_vm(LOG_ERR, v->row.name, v->row.lease, "%s", e.text);
+	if (r == 0)
+		keeper_note(v, HAPPENING_DOUBT, "the keeper ended in the middle of its delivery");
+}
+
+static void adopt(struct keeper_vm *v)
+{
+	bool other_boot = !str_equal(v->row.since_boot_id, v->k->boot_id);
+
+	switch (v->row.state) {
+	case STATE_STARTING:
+	case STATE_ADDING:
+	case STATE_MAINTENANCE:
+		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");
+		break;
+	case STATE_LEASED:
+		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended before anything was delivered");
+		break;
+	case STATE_RESETTING:
+		effect_reset(v);
+		break;
+	case STATE_READY:
+		if (other_boot)
+			keeper_note(v, HAPPENING_DOUBT, "the host was restarted");
+		break;
+	case STATE_DELIVERED:
+	case STATE_BUSY:
+		if (other_boot)
+			keeper_note(v, HAPPENING_DOUBT, "the host was restarted");
+		else if (v->row.state == STATE_DELIVERED)
+			adopt_delivered(v);
+		lease_watch_expiry(v);
+		break;
+	case STATE_PLAIN:
+	case STATE_COLD:
+	case STATE_BROKEN:
+	case STATE_COUNT:
+		break;
+	}
+}
+
+struct names {
+	char (*name)[VM_NAME_MAX];
+	size_t n;
+};
+
+static int add_name(void *userdata, const struct vm_row *v)
+{
+	struct names *to = userdata;
+	char(*p)[VM_NAME_MAX] = reallocarray(to->name, to->n + 1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	to->name = p;
+	return str_copy(to->name[to->n++], v->name);
+}
+
+int adopt_all(struct keeper *k, struct error *e)
+{
+	struct names names = {0};
+	int r = store_vm_each(k->store, add_name, &names, e);
+
+	for (size_t i = 0; r == 0 && i < names.n; i++) {
+		struct keeper_vm *v;
+
+		r = keeper_vm_track(k, names.name[i], &v, e);
+	}
+	free(names.name);
+	if (r < 0)
+		return error_wrap(e, "cannot read the database");
+	for (size_t i = 0; i < k->n_vms; i++)
+		adopt(k->vms[i]);
+	return 0;
+}

@@ -1,0 +1,191 @@
+/*
+ * What follows a committed change: starts, resets, captures, and what their ends mean. Each of these acts may be repeated:
+ * after a crash of the keeper the same state leads to the same act.
+ */
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/log.h"
+#include "pool/keeper.h"
+#include "pool/killpoints.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+static void no_memory(struct keeper_vm *v)
+{
+	log_vm(LOG_ERR, v->row.name, NULL, "no memory for an operation; it will be tried again");
+	keeper_retry(v, KEEPER_COMMIT_RETRY_MS);
+}
+
+/* What is known about a failure, for the row and for people. */
+static struct store_detail failure(const struct op *op, const struct error *e)
+{
+	return (struct store_detail){.step = op->step[0] ? op->step : vm_verb_word((enum vm_verb)op->request.head.type),
+			.reason = e->text,
+			.took_us = op->began_us ? clock_boot_us() - op->began_us : 0};
+}
+
+/* The VM an op was for, when it is still the same life of the same VM. */
+static struct keeper_vm *subject(const struct op *op)
+{
+	struct keeper_vm *v = keeper_find(op->k, op->request.name);
+
+	return v && v->row.generation == op->generation ? v : NULL;
+}
+
+static int check_life(const struct vm_result *res, struct error *e)
+{
+	struct in_addr a;
+
+	if (host_key_check(res->host_key, e) < 0)
+		return error_wrap(e, "the VM's host key");
+	if (inet_pton(AF_INET, res->address, &a) != 1)
+		return error_set(e, EPROTO, "'%s' is not an IPv4 address", res->address);
+	return 0;
+}
+
+/* Records key and address, and makes them known to people's ssh. */
+static int record_life(struct keeper_vm *v, const struct vm_result *res, bool *ret_published, struct error *e)
+{
+	struct error publish = ERROR_INIT;
+	struct vm_row row;
+	int r = check_life(res, e);
+
+	if (r == 0)
+		r = store_vm_set_life(v->k->store, v->row.name, v->row.generation, res->host_key, res->address, e);
+	if (r == 0)
+		r = store_vm_get(v->k->store, v->row.name, &row, e);
+	if (r < 0)
+		return r;
+	v->row = row;
+	/* Delivery uses the store's key, so only a person's ssh misses this file. */
+	*ret_published = host_key_publish(v->k, &row, &publish) == 0;
+	if (!*ret_published)
+		log_vm(LOG_WARNING, row.name, NULL, "%s", publish.text);
+	KILL_POINT("life-recorded");
+	return 0;
+}
+
+static void plain_started(struct keeper_vm *v, const struct op *op, const struct error *cause)
+{
+	struct client *c = client_find(v->k, op->client);
+	struct error e = *cause;
+	bool published = false;
+
+	if (e.code == 0)
+		(void)record_life(v, &op->result, &published, &e);
+	if (e.code) {
+		client_reply_error(c, &e);
+		return;
+	}
+	v->running = true;
+	v->running_us = clock_boot_us();
+	if (!published) {
+		(void)error_set(&e, EIO, "%s runs, but %s/host-keys/%s could not be written, so that ssh will not know its key",
+				v->row.name, v->k->conf.config_dir, v->row.name);
+		client_reply_error(c, &e);
+		return;
+	}
+	client_reply_ok(c, v);
+}
+
+static void start_done(struct op *op, const struct error *cause)
+{
+	struct keeper_vm *v = subject(op);
+	struct error e = *cause;
+	bool published;
+
+	if (!v)
+		return;
+	if (v->row.state == STATE_PLAIN) {
+		plain_started(v, op, cause);
+		return;
+	}
+	if (e.code == 0 && record_life(v, &op->result, &published, &e) < 0)
+		(void)str_copy(op->step, "record");
+	if (e.code == 0) {
+		struct store_detail d = {.took_us = clock_boot_us() - op->began_us};
+
+		v->running = v->confirmed = true;
+		v->running_us = clock_boot_us();
+		(void)keeper_apply(v, v->row.generation, HAPPENING_STARTED, &d, &e);
+	} else {
+		struct store_detail d = failure(op, &e);
+		struct error commit = ERROR_INIT;
+
+		(void)keeper_apply(v, v->row.generation, HAPPENING_START_FAILED, &d, &commit);
+	}
+}
+
+void effect_start(struct keeper_vm *v)
+{
+	struct keeper *k = v->k;
+	bool plain = v->row.state == STATE_PLAIN;
+	struct op *op = op_new(k, VM_START, v, v->asker, k->conf.start_timeout_ms + KEEPER_START_GRACE_MS, start_done);
+
+	v->asker = 0;
+	v->confirmed = false;
+	if (!op) {
+		no_memory(v);
+		return;
+	}
+	op->request.timeout_ms = (uint32_t)k->conf.start_timeout_ms;
+	op->request.flags = plain ? VM_FLAG_PLAIN : 0;
+	(void)str_copy(op->request.key_line, plain ? k->admin_line : k->delivery_line);
+	op_queue(op, v);
+}
+
+static void reset_done(struct op *op, const struct error *e)
+{
+	struct keeper_vm *v = subject(op);
+	struct store_detail d = failure(op, e);
+	struct error commit = ERROR_INIT;
+
+	if (!v)
+		return;
+	if (e->code == 0) {
+		d.step = d.reason = NULL;
+		v->running = false;
+		v->running_us = clock_boot_us();
+	}
+	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d, &commit);
+}
+
+void effect_reset(struct keeper_vm *v)
+{
+	struct op *op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, reset_done);
+
+	if (!op) {
+		no_memory(v);
+		return;
+	}
+	/* A domain of a life that only libvirt knows (an older database came back) has to go as well. */
+	if (v->seen_generation > op->request.generation)
+		op->request.generation = v->seen_generation;
+	op_queue(op, v);
+}
+
+static void capture_done(struct op *op, const struct error *e)
+{
+	struct keeper_vm *v = subject(op);
+	struct store_detail d = failure(op, e);
+	struct error commit = ERROR_INIT;
+
+	if (!v)
+		return;
+	if (e->code == 0)
+		d.step = d.reason = NULL;
+	/* Whoever asked is answered by the change: PLAIN again is the failure, COLD or READY the success. */
+	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d, &commit);
+}
+
+void effect_capture(struct keeper_vm *v)
+{
+	struct op *op = op_new(v->k, VM_CAPTURE, v, v->asker, KEEPER_CAPTURE_TIMEOUT_MS, capture_done);
+
+	v->asker = 0;
+	if (op)
+		op_queue(op, v);
+	else
+		no_memory(v);
+}

@@ -1,0 +1,245 @@
+/*
+ * Leases: who gets a clean VM, what becomes known about it, when it ends.
+ *
+ * Waiting clients stand in one queue in the order they came; lessees_serve() gives every clean VM to the first who wants it.
+ * Only a VM that libvirt has confirmed to this keeper is given away. A lease ends by release, by its expiry (a timer on the
+ * boot clock, armed again at start-up), with the connection it is bound to, or with the VM.
+ */
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/log.h"
+#include "pool/keeper.h"
+#include <errno.h>
+#include <string.h>
+
+/* Longest ready first, so that none grows old. */
+static struct keeper_vm *pick(struct keeper *k, const struct keeper_request *in)
+{
+	struct keeper_vm *best = NULL;
+	const char *pool = in->pool[0] ? in->pool : POOL_DEFAULT;
+
+	for (size_t i = 0; i < k->n_vms; i++) {
+		struct keeper_vm *v = k->vms[i];
+
+		if (v->row.state != STATE_READY || !v->confirmed || v->removing ||
+				!str_equal(in->name[0] ? v->row.name : v->row.pool, in->name[0] ? in->name : pool))
+			continue;
+		if (!best || v->entered_us < best->entered_us)
+			best = v;
+	}
+	return best;
+}
+
+/* Why there is none: -ENOENT when there can be none, else -EAGAIN with the pool's states in words. */
+static int explain(struct keeper *k, const struct keeper_request *in, struct error *e)
+{
+	const char *pool = in->pool[0] ? in->pool : POOL_DEFAULT;
+	CLEANUP_BUF struct buf text = BUF_INIT(KEEPER_TEXT_MAX / 2);
+	unsigned count[STATE_COUNT] = {0}, n = 0;
+	const struct keeper_vm *v = in->name[0] ? keeper_find(k, in->name) : NULL;
+
+	if (in->name[0] && !v)
+		return error_set(e, ENOENT, "there is no VM '%s'", in->name);
+	if (v && (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING))
+		return error_set(e, EBUSY, "%s is in no pool; 'boxery-host pool add %s' adds it", in->name, in->name);
+	if (v)
+		return error_set(e, EAGAIN, "%s is %s", in->name,
+				v->removing ? "being removed" :
+				v->row.state == STATE_READY ? "READY, but libvirt has not confirmed it yet" :
+							      state_to_string(v->row.state));
+	for (size_t i = 0; i < k->n_vms; i++) {
+		v = k->vms[i];
+		if (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING || !str_equal(v->row.pool, pool))
+			continue;
+		count[v->row.state]++;
+		n++;
+	}
+	if (n == 0)
+		return error_set(e, ENOENT, "pool %s has no VM; 'boxery-host pool add NAME' adds one", pool);
+	for (size_t s = 0; s < STATE_COUNT; s++)
+		if (count[s])
+			(void)buf_addf(&text, "%s%u %s", text.len ? ", " : "", count[s], state_to_string((enum vm_state)s));
+	return error_set(e, EAGAIN, "no VM of pool %s is ready: %s%s", pool, text.data ? text.data : "",
+			k->connected ? "" : "; libvirt does not answer");
+}
+
+static int lease_vm(struct client *c, struct keeper_vm *v, struct error *e)
+{
+	const struct keeper_request *in = &c->request;
+	struct keeper_reply reply = {0};
+	struct lease_row lease;
+	struct store_detail d = {
+		.holder = in->holder,
+		.scope = in->scope,
+		.ttl_ms = in->ttl_ms ? in->ttl_ms : KEEPER_TTL_DEFAULT_MS,
+		.bound = in->flags & KEEPER_FLAG_BIND,
+	};
+	int r = keeper_apply(v, v->row.generation, HAPPENING_LEASE, &d, e);
+
+	if (r == 0)
+		return error_set(e, EAGAIN, "%s has just left the pool", v->row.name);
+	if (r > 0) {
+		if (d.bound)
+			v->bound_client = c->id;
+		r = store_lease_get(v->k->store, v->row.lease, &lease, e);
+	}
+	if (r < 0) {
+		/* Nobody would know that it is leased. */
+		if (state_has_lease(v->row.state))
+			keeper_note(v, HAPPENING_DOUBT, "its lease could not be read back");
+		return r;
+	}
+	(void)str_copy(reply.lease, lease.id);
+	(void)str_copy(reply.name, v->row.name);
+	(void)str_copy(reply.runner_name, lease.runner_name);
+	(void)str_copy(reply.address, v->row.address);
+	reply.generation = v->row.generation;
+	client_reply(c, &reply, -1);
+	return 0;
+}
+
+static int on_waited(sd_event_source *s, uint64_t us, void *userdata)
+{
+	struct client *c = userdata;
+	struct error e = ERROR_INIT;
+
+	(void)explain(c->k, &c->request, &e);
+	client_reply_error(c, &e);
+	return 0;
+}
+
+int serve_lease(struct request *r, struct error *e)
+{
+	struct keeper_vm *v;
+	int code;
+
+	if (r->in->ttl_ms > KEEPER_TTL_MAX_MS || r->in->wait_ms > KEEPER_WAIT_MAX_MS)
+		return error_set(e, EINVAL, "a lease lasts at most 7 days, and is waited for at most one");
+	/* Those who wait already come first. */
+	lessees_serve(r->k);
+	v = pick(r->k, r->in);
+	if (v) {
+		code = lease_vm(r->client, v, e);
+		return code < 0 ? code : REPLY_LATER;
+	}
+	code = explain(r->k, r->in, e);
+	if (code != -EAGAIN || r->in->wait_ms == 0)
+		return code;
+	client_wait(r->client, CLIENT_LEASE);
+	if (loop_timer(r->k->event, &r->client->deadline, r->in->wait_ms, on_waited, r->client, e) < 0)
+		return -e->code;
+	client_progress(r->client, e->text);
+	return REPLY_LATER;
+}
+
+void lessees_serve(struct keeper *k)
+{
+	struct client *c = TAILQ_FIRST(&k->lessees);
+
+	while (c) {
+		struct client *next = TAILQ_NEXT(c, queue);
+		struct keeper_vm *v = pick(k, &c->request);
+		struct error e = ERROR_INIT;
+
+		if (k->stopping)
+			(void)error_set(&e, ECANCELED, "the keeper is ending");
+		else if (v)
+			(void)lease_vm(c, v, &e);
+		else if (explain(k, &c->request, &e) == -EAGAIN)
+			error_clear(&e);
+		/* Serving one can drop another (a subscriber that is slow), so the list is only trusted from its head on. */
+		if (e.code)
+			client_reply_error(c, &e);
+		if (v || e.code)
+			next = TAILQ_FIRST(&k->lessees);
+		c = next;
+	}
+}
+
+static int on_expired(sd_event_source *s, uint64_t us, void *userdata)
+{
+	struct keeper_vm *v = userdata;
+
+	v->expiry = sd_event_source_disable_unref(v->expiry);
+	keeper_note(v, HAPPENING_EXPIRED, "its lease has expired");
+	return 0;
+}
+
+void lease_watch_expiry(struct keeper_vm *v)
+{
+	struct lease_row lease;
+	struct error e = ERROR_INIT;
+	uint64_t now = clock_boot_us();
+
+	if (!state_has_lease(v->row.state)) {
+		v->expiry = sd_event_source_disable_unref(v->expiry);
+		return;
+	}
+	if (v->expiry)
+		return;
+	if (store_lease_get(v->k->store, v->row.lease, &lease, &e) == 0)
+		(void)loop_timer(v->k->event, &v->expiry,
+				lease.expires_boot_us > now ? (lease.expires_boot_us - now + 999) / 1000 : 0, on_expired, v, &e);
+	if (e.code) {
+		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot watch the lease's end: %s", e.text);
+		keeper_retry(v, KEEPER_COMMIT_RETRY_MS);
+	}
+}
+
+/* An open lease and its VM, or the sentence that says why not. */
+static int open_lease(struct request *r, struct lease_row *lease, struct keeper_vm **ret, struct error *e)
+{
+	int code = store_lease_get(r->k->store, r->in->lease, lease, e);
+
+	if (code < 0)
+		return code;
+	*ret = lease->open ? keeper_find(r->k, lease->vm) : NULL;
+	if (!*ret || !str_equal((*ret)->row.lease, lease->id) || !state_has_lease((*ret)->row.state))
+		return error_set(e, EALREADY, "lease %s of %s has ended%s%s", lease->id, lease->vm,
+				lease->end_reason[0] ? ": " : "", lease->end_reason);
+	return 0;
+}
+
+int serve_release(struct request *r, struct error *e)
+{
+	struct store_detail d = {.outcome = r->in->text};
+	struct lease_row lease;
+	struct keeper_vm *v;
+	int code = open_lease(r, &lease, &v, e);
+
+	if (code < 0)
+		return code;
+	code = keeper_apply(v, lease.generation, HAPPENING_RELEASE, &d, e);
+	if (code == 0)
+		return error_set(e, EALREADY, "lease %s of %s has ended", lease.id, lease.vm);
+	return code < 0 ? code : 0;
+}
+
+int serve_job_seen(struct request *r, struct error *e)
+{
+	struct lease_row lease;
+	struct keeper_vm *v;
+	int code = open_lease(r, &lease, &v, e);
+
+	if (code == 0)
+		code = store_lease_job(r->k->store, lease.id, r->in->text, e);
+	if (code < 0)
+		return code;
+	code = keeper_apply(v, lease.generation, HAPPENING_JOB_SEEN, NULL, e);
+	if (code == 0 && v->row.state != STATE_BUSY)
+		return error_set(e, EINVAL, "%s is %s: a job can be seen only after the delivery", v->row.name,
+				state_to_string(v->row.state));
+	return code < 0 ? code : 0;
+}
+
+int serve_register(struct request *r, struct error *e)
+{
+	return store_lease_register(r->k->store, r->in->lease, (enum registration)r->in->registration, r->in->runner_id, e);
+}
+
+int serve_outcome(struct request *r, struct error *e)
+{
+	if (!r->in->text[0])
+		return error_set(e, EINVAL, "an outcome is a word");
+	return store_lease_outcome(r->k->store, r->in->lease, r->in->text, e);
+}

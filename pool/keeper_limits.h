@@ -1,0 +1,40 @@
+#ifndef BOXERY_POOL_KEEPER_LIMITS_H
+#define BOXERY_POOL_KEEPER_LIMITS_H
+/*
+ * Every number the keeper waits for or stops at. The fault tests build a keeper whose times are shorter; that is what
+ * the #ifndefs are for.
+ */
+#ifndef KEEPER_BACKOFF_1_MS
+#define KEEPER_BACKOFF_1_MS 2000 /* after the first failure in a row */
+#define KEEPER_BACKOFF_2_MS 10000 /* after the second; the third is BROKEN */
+#define KEEPER_SHORT_LIFE_MS 60000 /* a READY VM that stops by itself sooner than this is not simply started again */
+#define KEEPER_SHORT_LIFE_BACKOFF_MAX_MS 300000
+#define KEEPER_COMMIT_RETRY_MS 5000 /* the database could not be written */
+#define KEEPER_START_GRACE_MS 5000 /* on top of BOXERY_START_TIMEOUT, which boxery-vm keeps itself */
+#define KEEPER_RESET_TIMEOUT_MS 60000
+#define KEEPER_STOP_TIMEOUT_MS 30000 /* of a clean shutdown, then the domain is destroyed */
+#define KEEPER_STOP_GRACE_MS 15000
+#define KEEPER_CAPTURE_TIMEOUT_MS 900000 /* hashes a whole disk */
+#define KEEPER_WORK_TIMEOUT_MS 120000 /* new, remove */
+#define KEEPER_CHECK_TIMEOUT_MS 180000 /* starts a guest to see whether KVM is real */
+#define KEEPER_ASK_TIMEOUT_MS 20000 /* filter, list */
+#define KEEPER_RESULT_GRACE_MS 2000 /* from a child's result to its end */
+#define KEEPER_CONNECT_TIMEOUT_MS 10000
+#define KEEPER_DELIVER_TIMEOUT_MS 60000
+#define KEEPER_DELIVER_GRACE_MS 1000
+#define KEEPER_SHUTDOWN_MS 10000
+#define KEEPER_RECONNECT_MS 1000 /* watch and listing: doubled each time ... */
+#define KEEPER_RECONNECT_MAX_MS 30000 /* ... up to this */
+#endif
+
+#define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */
+#define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */
+#define KEEPER_ENTRIES_MAX 4096 /* VM_ENTRYs one listing may have */
+#define KEEPER_READ_BATCH 64 /* messages read from one child before others have their turn */
+#define KEEPER_DELIVER_PORT 22
+#define KEEPER_MEMORY_MIN_MIB 64
+#define KEEPER_CPUS_MAX 64
+#define KEEPER_DISK_MAX_GIB 16384
+#define KEEPER_DISK_SPARE_MIB 1024 /* free space below which no VM is made */
+#define KEEPER_HISTORY_MAX 1000 /* event rows in one answer */
+#endif

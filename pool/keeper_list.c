@@ -1,0 +1,129 @@
+/* What people and services read: LIST, LEASES, HISTORY as JSON. The words are in proto.h. */
+#include "base/str.h"
+#include "linux/clock.h"
+#include "pool/keeper.h"
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+int list_document(void *json, int *ret_fd, struct error *e)
+{
+	json_t *document = json;
+	char *text = document ? json_dumps(document, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+	int r = text ? msg_document(text, strlen(text), ret_fd, e) : error_set(e, ENOMEM, "no memory for a list");
+
+	free(text);
+	json_decref(document);
+	return r;
+}
+
+static void wall_text(uint64_t us, char dst[static 32])
+{
+	dst[0] = '\0';
+	if (us)
+		clock_wall_text(us, dst, 32);
+}
+
+static const char *work_of(const struct keeper_vm *v)
+{
+	if (v->removing)
+		return "REMOVE";
+	if (v->delivery)
+		return "DELIVER";
+	return v->op ? vm_verb_word((enum vm_verb)v->op->request.head.type) : "";
+}
+
+static json_t *vm_json(const struct keeper_vm *v, const char *holder)
+{
+	const struct vm_row *r = &v->row;
+	bool this_boot = str_equal(r->since_boot_id, v->k->boot_id);
+	uint64_t now = clock_boot_us();
+	json_int_t age_ms = this_boot && now >= r->since_boot_us ? (json_int_t)((now - r->since_boot_us) / 1000) : -1;
+	char since[32];
+
+	wall_text(r->since_wall_us, since);
+	return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:s,s:b,s:s,s:s,s:s,s:s,s:I}", "name", r->name,
+			"pool", r->pool, "image", r->image, "state", state_to_string(r->state), "generation",
+			(json_int_t)r->generation, "attempts", (json_int_t)r->attempts, "step", r->step, "reason", r->reason,
+			"slot", (json_int_t)r->slot, "cpus", (json_int_t)r->cpus, "memory_mib", (json_int_t)r->memory_mib,
+			"disk_gib", (json_int_t)r->disk_gib, "address", r->address, "host_key", r->host_key, "running",
+			v->running, "work", work_of(v), "lease", r->lease, "holder", holder, "since", since, "age_ms", age_ms);
+}
+
+int serve_list(struct request *r, struct error *e)
+{
+	json_t *vms = json_array();
+
+	for (size_t i = 0; i < r->k->n_vms; i++) {
+		const struct keeper_vm *v = r->k->vms[i];
+		struct lease_row lease = {0};
+
+		if (v->row.lease[0])
+			(void)store_lease_get(r->k->store, v->row.lease, &lease, NULL);
+		(void)json_array_append_new(vms, vm_json(v, lease.holder));
+	}
+	return list_document(json_pack("{s:o}", "vms", vms), &r->document, e);
+}
+
+struct leases {
+	struct keeper *k;
+	json_t *array;
+	uint64_t now_us;
+};
+
+static int add_lease(void *userdata, const struct lease_row *l)
+{
+	struct leases *to = userdata;
+	const struct keeper_vm *v = l->open ? keeper_find(to->k, l->vm) : NULL;
+	bool this_boot = str_equal(l->boot_id, to->k->boot_id);
+	json_int_t expires = !l->open || !this_boot || l->expires_boot_us < to->now_us ?
+			0 : (json_int_t)((l->expires_boot_us - to->now_us) / 1000);
+	char opened[32], closed[32];
+
+	wall_text(l->opened_wall_us, opened);
+	wall_text(l->closed_wall_us, closed);
+	(void)json_array_append_new(to->array,
+			json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:b,s:b,s:s,s:s,s:s,s:I,s:s,s:s,s:s}", "lease", l->id,
+					"vm", l->vm, "pool", l->pool, "holder", l->holder, "scope", l->scope, "runner_name",
+					l->runner_name, "generation", (json_int_t)l->generation, "runner_id",
+					(json_int_t)l->runner_id, "registration", registration_to_string(l->registration),
+					"open", l->open, "bound", l->bound, "state", v ? state_to_string(v->row.state) : "",
+					"opened", opened, "closed", closed, "expires_in_ms", expires, "job", l->job, "outcome",
+					l->outcome, "end_reason", l->end_reason));
+	return 0;
+}
+
+int serve_leases(struct request *r, struct error *e)
+{
+	struct leases to = {.k = r->k, .array = json_array(), .now_us = clock_boot_us()};
+	int code = store_lease_each(r->k->store, r->in->holder, true, add_lease, &to, e);
+
+	if (code < 0) {
+		json_decref(to.array);
+		return code;
+	}
+	return list_document(json_pack("{s:o}", "leases", to.array), &r->document, e);
+}
+
+static int add_event(void *userdata, const struct event_row *v)
+{
+	char at[32];
+
+	wall_text(v->wall_us, at);
+	(void)json_array_append_new(userdata, json_pack("{s:s,s:I,s:s,s:s,s:I,s:s,s:s,s:I}", "at", at, "boot_us",
+			(json_int_t)v->boot_us, "vm", v->vm, "lease", v->lease, "generation", (json_int_t)v->generation,
+			"kind", v->kind, "text", v->text, "took_us", (json_int_t)v->took_us));
+	return 0;
+}
+
+int serve_history(struct request *r, struct error *e)
+{
+	json_t *events = json_array();
+	int code = store_event_each(r->k->store, r->in->name, r->in->lease, KEEPER_HISTORY_MAX, add_event, events, e);
+
+	if (code < 0) {
+		json_decref(events);
+		return code;
+	}
+	return list_document(json_pack("{s:o}", "events", events), &r->document, e);
+}

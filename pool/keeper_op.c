@@ -1,0 +1,362 @@
+/*
+ * Operations: one exec'd boxery-vm each, born with one socket, told one verb, believed only by its result.
+ *
+ * An op is queued, runs, and is done; op.done() is called exactly once unless it was cancelled, with e->code 0 only when a
+ * result with code 0 arrived. Ends without one (crash, deadline, garbage) are failures with words of our own. After its
+ * result a child has a moment to end by itself.
+ *
+ * Three classes share the machine. Work (starts, captures) and resets count against BOXERY_PARALLEL together, but one reset
+ * more may run: starts that hang must not keep a guest alive that has to go. What only asks, and the short things an admin
+ * does, have a limit of their own. An op that changes a VM is the VM's only one (keeper_vm.op).
+ */
+#include "base/str.h"
+#include "linux/clock.h"
+#include "linux/log.h"
+#include "linux/spawn.h"
+#include "pool/keeper.h"
+#include "pool/killpoints.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+const char *vm_verb_word(enum vm_verb verb)
+{
+	static const char *const words[VM_WATCH + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
+			"FILTER", "LIST", "WATCH"};
+
+	return (unsigned)verb < ARRAY_SIZE(words) ? words[verb] : "?";
+}
+
+static enum vm_verb op_verb(const struct op *op)
+{
+	return (enum vm_verb)op->request.head.type;
+}
+
+static unsigned *op_class(const struct op *op)
+{
+	enum vm_verb verb = op_verb(op);
+
+	if (verb == VM_RESET)
+		return &op->k->resets_running;
+	return verb == VM_START || verb == VM_CAPTURE ? &op->k->work_running : &op->k->asks_running;
+}
+
+static bool op_may_run(const struct op *op)
+{
+	const struct keeper *k = op->k;
+	const unsigned *class = op_class(op);
+	unsigned both = k->work_running + k->resets_running;
+
+	if (class == &k->asks_running)
+		return k->asks_running < KEEPER_ASKS_MAX;
+	return both < k->conf.parallel + (class == &k->resets_running ? 1 : 0);
+}
+
+bool ops_room(const struct keeper *k)
+{
+	const struct op *op;
+	unsigned waiting = 0;
+
+	TAILQ_FOREACH(op, &k->ops, link)
+		waiting += !op->running && op_class(op) != &k->asks_running;
+	return k->work_running + k->resets_running + waiting < k->conf.parallel;
+}
+
+struct op *op_new(struct keeper *k, enum vm_verb verb, struct keeper_vm *v, uint64_t client, uint64_t timeout_ms,
+		op_done_cb done)
+{
+	struct op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		return NULL;
+	op->k = k;
+	op->fd = -1;
+	op->client = client;
+	op->timeout_ms = timeout_ms;
+	op->done = done;
+	op->request.head = MSG_HEAD((uint16_t)verb, struct vm_request, 1);
+	op->request.timeout_ms = timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
+	if (v) {
+		memcpy(op->request.name, v->row.name, sizeof(op->request.name));
+		memcpy(op->request.image, v->row.image, sizeof(op->request.image));
+		op->generation = op->request.generation = v->row.generation;
+		op->request.slot = v->row.slot;
+		op->request.cpus = v->row.cpus;
+		op->request.memory_mib = v->row.memory_mib;
+		op->request.disk_gib = v->row.disk_gib;
+	}
+	return op;
+}
+
+void op_queue(struct op *op, struct keeper_vm *exclusive)
+{
+	if (exclusive) {
+		exclusive->op = op;
+		op->exclusive = true;
+	}
+	/* A guest that has to go comes before one that is wanted. */
+	if (op_verb(op) == VM_RESET)
+		TAILQ_INSERT_HEAD(&op->k->ops, op, link);
+	else
+		TAILQ_INSERT_TAIL(&op->k->ops, op, link);
+	keeper_kick(op->k);
+}
+
+/* Takes it out of every list and ends its child; the struct is left. */
+static void op_detach(struct op *op)
+{
+	struct keeper_vm *v = op->exclusive ? keeper_find(op->k, op->request.name) : NULL;
+
+	TAILQ_REMOVE(&op->k->ops, op, link);
+	if (op->running)
+		--*op_class(op);
+	op->running = false;
+	if (v && v->op == op)
+		v->op = NULL;
+	loop_child_kill(op->child);
+	op->child = NULL;
+	op->io = sd_event_source_disable_unref(op->io);
+	op->grace = sd_event_source_disable_unref(op->grace);
+	op->fd = fd_close(op->fd);
+}
+
+static void op_free(struct op *op)
+{
+	listing_free(&op->listing);
+	json_decref(op->document);
+	free(op);
+}
+
+struct op *op_cancel(struct op *op)
+{
+	if (op) {
+		op_detach(op);
+		keeper_kick(op->k);
+		op_free(op);
+	}
+	return NULL;
+}
+
+static void op_finish(struct op *op, const struct error *e)
+{
+	struct keeper *k = op->k;
+	uint64_t took_us = clock_boot_us() - op->began_us;
+
+	op_detach(op);
+	if (e->code)
+		log_vm(LOG_WARNING, op->request.name, NULL, "%s failed: %s", vm_verb_word(op_verb(op)), e->text);
+	else
+		log_vm(LOG_DEBUG, op->request.name, NULL, "%s took %" PRIu64 " ms", vm_verb_word(op_verb(op)),
+				took_us / 1000);
+	KILL_POINT_OF("result", vm_verb_word(op_verb(op)));
+	op->done(op, e);
+	op_free(op);
+	keeper_kick(k);
+}
+
+/* The child's result in the keeper's words. */
+static void op_judge(const struct op *op, int status, bool timed_out, struct error *e)
+{
+	const char *verb = vm_verb_word(op_verb(op));
+	const struct vm_result *res = &op->result;
+
+	if (op->broken)
+		(void)error_set(e, EPROTO, "boxery-vm %s said something that cannot be understood", verb);
+	else if (op->has_result && res->code == 0)
+		error_clear(e);
+	else if (op->has_result)
+		(void)error_set(e, res->code < 0 && res->code > -4096 ? -res->code : EIO, "%s",
+				res->text[0] ? res->text : "boxery-vm failed and did not say why");
+	else if (timed_out)
+		(void)error_set(e, ETIMEDOUT, "boxery-vm %s had no result within %" PRIu64 " s and was killed", verb,
+				(op->timeout_ms + 999) / 1000);
+	else if (WIFSIGNALED(status))
+		(void)error_set(e, EIO, "boxery-vm %s died by signal %d without a result", verb, WTERMSIG(status));
+	else
+		(void)error_set(e, EIO, "boxery-vm %s ended with status %d without a result", verb, WEXITSTATUS(status));
+}
+
+static int on_grace(sd_event_source *s, uint64_t us, void *userdata)
+{
+	struct op *op = userdata;
+	struct error e = ERROR_INIT;
+
+	op_judge(op, 0, false, &e);
+	op_finish(op, &e);
+	return 0;
+}
+
+static void op_step(struct op *op, const struct vm_step *step)
+{
+	struct keeper_vm *v = op->request.name[0] ? keeper_find(op->k, op->request.name) : NULL;
+	char text[KEEPER_TEXT_MAX];
+
+	if (++op->steps > KEEPER_STEPS_MAX) {
+		op->broken = true;
+		return;
+	}
+	if (str_format(text, "%s%s%s", step->step, step->text[0] ? ": " : "", step->text) < 0)
+		(void)str_copy(text, step->step);
+	if (op_verb(op) == VM_CHECK) {
+		/* Kept for the document; the verdict on the last one is in the result. */
+		json_t *check = json_pack("{s:s,s:b,s:s}", "name", step->step, "ok", 1, "text", step->text);
+
+		if (!op->document)
+			op->document = json_array();
+		(void)json_array_append_new(op->document, check);
+	}
+	if (v)
+		keeper_record(v, step->step, step->text, step->took_us);
+	if (v && op->exclusive)
+		keeper_progress(v, op->client, text);
+	else
+		client_progress(client_find(op->k, op->client), text);
+}
+
+static void op_message(struct op *op, const union vm_answer *a)
+{
+	if (op->has_result) {
+		op->broken = true; /* nothing comes after a result */
+	} else if (a->head.type == VM_STEP) {
+		op_step(op, &a->step);
+	} else if (a->head.type == VM_ENTRY) {
+		if (op_verb(op) != VM_LIST || listing_add(&op->listing, &a->entry) < 0)
+			op->broken = true;
+	} else {
+		op->has_result = true;
+		op->result = a->result;
+		(void)str_copy(op->step, a->result.step);
+		if (loop_timer(op->k->event, &op->grace, KEEPER_RESULT_GRACE_MS, on_grace, op, NULL) < 0)
+			op->broken = true; /* out of memory: without the timer it could hang for long */
+	}
+}
+
+/* Reads at most `batch`; true when there is nothing more. */
+static bool op_read(struct op *op, unsigned batch)
+{
+	struct error e = ERROR_INIT;
+	union vm_answer a;
+
+	for (unsigned i = 0; i < batch && !op->broken; i++) {
+		int r = vm_answer_receive(op->fd, false, &a, &e);
+
+		if (r == -EAGAIN)
+			return false;
+		if (r == 0 || r == -ECONNRESET)
+			return true;
+		if (r < 0) {
+			log_vm(LOG_WARNING, op->request.name, NULL, "%s", e.text);
+			op->broken = true;
+		} else {
+			op_message(op, &a);
+		}
+	}
+	return op->broken;
+}
+
+static int on_op_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
+{
+	struct op *op = userdata;
+	struct error e = ERROR_INIT;
+	bool ended = op_read(op, KEEPER_READ_BATCH);
+
+	if (op->broken) {
+		op_judge(op, 0, false, &e);
+		op_finish(op, &e);
+	} else if (ended) {
+		op->io = sd_event_source_disable_unref(op->io); /* the child's end says the rest */
+	}
+	return 0;
+}
+
+static void on_op_child(void *userdata, int status, bool timed_out)
+{
+	struct op *op = userdata;
+	struct error e = ERROR_INIT;
+
+	op->child = NULL; /* the loop frees it */
+	if (op->io)
+		(void)op_read(op, KEEPER_STEPS_MAX + KEEPER_ENTRIES_MAX + 2);
+	op_judge(op, status, timed_out, &e);
+	op_finish(op, &e);
+}
+
+int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, struct child *ret, struct error *e)
+{
+	const char *const argv[] = {"boxery-vm", NULL};
+	CLEANUP_FD int ours = -1, theirs = -1;
+	struct spawn_options o = SPAWN_OPTIONS_INIT;
+	CLEANUP(child_kill) struct child c = CHILD_INIT;
+	char path[PATH_MAX];
+	int pair[2], r = program_path("boxery-vm", path, sizeof(path), e);
+
+	if (r == 0)
+		r = msg_pair(pair, e);
+	if (r < 0)
+		return r;
+	ours = pair[0];
+	theirs = pair[1];
+	if (fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK) < 0)
+		return error_errno(e, errno, "cannot prepare a socket");
+	o.program = path;
+	o.argv = argv;
+	o.fds = &theirs;
+	o.n_fds = 1;
+	r = spawn(&o, &c, e);
+	if (r == 0)
+		r = msg_send(ours, request, NULL, 0, e);
+	if (r < 0)
+		return r;
+	*ret_fd = TAKE_FD(ours);
+	*ret = c;
+	c = CHILD_INIT;
+	return 0;
+}
+
+static int op_start(struct op *op, struct error *e)
+{
+	CLEANUP(child_kill) struct child c = CHILD_INIT;
+	int r = vm_child(op->k, &op->request, &op->fd, &c, e);
+
+	if (r == 0) {
+		r = sd_event_add_io(op->k->event, &op->io, op->fd, EPOLLIN, on_op_io, op);
+		if (r < 0)
+			(void)error_errno(e, -r, "cannot watch boxery-vm");
+	}
+	if (r >= 0)
+		r = loop_child_add(op->k->event, &c, op->timeout_ms, on_op_child, op, &op->child, e);
+	if (r >= 0)
+		KILL_POINT_OF("spawned", vm_verb_word(op_verb(op)));
+	return r < 0 ? r : 0;
+}
+
+/* The first that may run; starting one can end another, so the list is walked anew each time. */
+static struct op *next_op(struct keeper *k)
+{
+	struct op *op;
+
+	TAILQ_FOREACH(op, &k->ops, link)
+		if (!op->running && op_may_run(op))
+			return op;
+	return NULL;
+}
+
+void ops_run(struct keeper *k)
+{
+	struct op *op;
+
+	while (!k->stopping && (op = next_op(k))) {
+		struct error e = ERROR_INIT;
+
+		op->running = true;
+		++*op_class(op);
+		op->began_us = clock_boot_us();
+		if (op_start(op, &e) < 0)
+			op_finish(op, &e);
+	}
+}

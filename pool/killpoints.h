@@ -1,0 +1,29 @@
+#ifndef BOXERY_POOL_KILLPOINTS_H
+#define BOXERY_POOL_KILLPOINTS_H
+/*
+ * Places where the fault tests kill the keeper, as kill -9 would. Built only with -Dkill_points=true (and in the tests'
+ * own keeper); otherwise nothing of this is in the program. BOXERY_TEST_KILL=NAME kills at the first passage,
+ * BOXERY_TEST_KILL=NAME/N at the Nth.
+ *
+ *   before-HAPPENING, after-HAPPENING   around the commit of each happening that changes a state ("after-DELIVER")
+ *   new-inserted       NEW: the row is committed, nothing is made yet
+ *   new-made           NEW: made, the reply not sent
+ *   removed            REMOVE: nothing is left of the VM but its row
+ *   spawned-VERB       a child of boxery-vm was started ("spawned-START")
+ *   result-VERB        its result is in memory only
+ *   life-recorded      START: key and address are in the store, STARTED is not
+ *   filter-checked     DELIVER: the filter was found active
+ *   connected          DELIVER: the socket to the guest is connected
+ *   deliver-spawned    DELIVER: the child has the secret
+ *   deliver-result     DELIVER: the guest has it, and only memory knows
+ *   deliver-recorded   DELIVER: recorded, the reply not sent
+ */
+#ifdef BOXERY_KILL_POINTS
+void kill_point(const char *kind, const char *name); /* the two make one name, "KIND-NAME"; name may be NULL */
+#define KILL_POINT(kind) kill_point((kind), NULL)
+#define KILL_POINT_OF(kind, name) kill_point((kind), (name))
+#else
+#define KILL_POINT(kind) ((void)0)
+#define KILL_POINT_OF(kind, name) ((void)0)
+#endif
+#endif
