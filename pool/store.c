@@ -1,8 +1,7 @@
 /*
  * Opening the store. The order matters: nothing is written before the file is known to be ours, of a version
  * we know, and sound; the copy for the way back is made from the file as it was found, before a migration;
- * and a file that was refused is closed without the checkpoint that SQLite would do, so that it stays as it
- * is.
+ * and a refused file is closed without the checkpoint that SQLite would do, so that it stays as it is.
  */
 #include "pool/store_internal.h"
 #include "base/str.h"
@@ -20,9 +19,9 @@
 static int refuse_damaged(const struct store *s, const char *what, struct error *e)
 {
 	return error_set(e, EUCLEAN,
-		"%s is damaged (%.100s) and was left as it is. Way back: move it and its -wal file aside, "
-		"copy %s" LAST_GOOD " (the last clean start) to its place with mode 0600, start again; VMs "
-				    "that have moved on are reset",
+		"%s is damaged (%.100s) and was left as it is. Way back: move it and its -wal file aside,"
+		" copy %s" LAST_GOOD " (the last clean start) to its place with mode 0600, start again;"
+		" VMs that have moved on are reset",
 		s->path, what, s->path);
 }
 
@@ -40,8 +39,8 @@ static int open_parent(const struct store *s, int *ret_fd, struct error *e)
 	CLEANUP_FREE char *copy = strdup(s->path);
 	if (!copy)
 		return error_set(e, ENOMEM, "out of memory");
-	int fd = open(dirname(copy),
-		O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* the folder may be reached by a symlink */
+	/* The folder may be reached by a symlink. */
+	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return error_errno(e, errno, "opening the folder of %s", s->path);
 	*ret_fd = fd;
@@ -58,49 +57,48 @@ static int create_file(const char *path, struct error *e)
 	return 0;
 }
 
-/* -wal and -journal get their mode from this file, so it has to be right before SQLite sees it. *ret_fresh:
- * nothing in it. */
-static int check_file(const struct store *s, bool *ret_fresh, struct error *e)
+/* Starting empty beside a copy that is not would forget every VM without a word. */
+static int refuse_empty(const struct store *s, const char *how, struct error *e)
 {
 	CLEANUP_FREE char *good = NULL;
-	struct stat st, good_st;
+	struct stat st;
 	int r = file_beside(s, LAST_GOOD, &good, e);
 	if (r < 0)
 		return r;
-
-	bool missing = lstat(s->path, &st) < 0;
-	if (missing && errno != ENOENT)
-		return error_errno(e, errno, "looking at %s", s->path);
-	if (!missing && !S_ISREG(st.st_mode))
-		return error_set(e, EINVAL, "%s is not a regular file", s->path);
-	if (!missing && st.st_uid != geteuid())
-		return error_set(e, EACCES, "%s belongs to uid %u, not to us (uid %u)", s->path,
-			(unsigned)st.st_uid, (unsigned)geteuid());
-	if (!missing && (st.st_mode & 077))
-		return error_set(e, EACCES, "%s has mode %04o; others may not read or write it: chmod 600 %s",
-			s->path, (unsigned)(st.st_mode & 07777), s->path);
-	if (!missing && st.st_size > 0) {
-		*ret_fresh = false;
+	if (lstat(good, &st) < 0 || st.st_size == 0)
 		return 0;
+	return error_set(e, EUCLEAN,
+		"%s is %s, but there is %s from its last clean start: copy that to its place with mode 0600,"
+		" or remove it too to begin without any VM",
+		s->path, how, good);
+}
+
+/* -wal and -journal get their mode from this file, so it has to be right before SQLite sees it. */
+static int check_file(const struct store *s, struct error *e)
+{
+	CLEANUP_FD int dirfd = -1;
+	struct stat st;
+
+	if (lstat(s->path, &st) == 0) {
+		if (!S_ISREG(st.st_mode))
+			return error_set(e, EINVAL, "%s is not a regular file", s->path);
+		if (st.st_uid != geteuid())
+			return error_set(e, EACCES, "%s belongs to uid %u, not to us (uid %u)", s->path,
+				(unsigned)st.st_uid, (unsigned)geteuid());
+		if (st.st_mode & 077)
+			return error_set(e, EACCES,
+				"%s has mode %04o; others may not read or write it: chmod 600 %s", s->path,
+				(unsigned)(st.st_mode & 07777), s->path);
+		return st.st_size > 0 ? 0 : refuse_empty(s, "empty", e);
 	}
-	/* Starting empty beside a copy that is not would forget every VM without a word. */
-	if (lstat(good, &good_st) == 0 && good_st.st_size > 0)
-		return error_set(e, EUCLEAN,
-			"%s is %s, but there is %s from its last clean start: copy that to its place with "
-			"mode 0600, or remove it too to begin without any VM",
-			s->path, missing ? "missing" : "empty", good);
-	if (missing) {
-		CLEANUP_FD int dirfd = -1;
+	if (errno != ENOENT)
+		return error_errno(e, errno, "looking at %s", s->path);
+	int r = refuse_empty(s, "missing", e);
+	if (r == 0)
 		r = create_file(s->path, e);
-		if (r == 0)
-			r = open_parent(s, &dirfd, e);
-		if (r == 0)
-			r = dir_sync(dirfd, e);
-		if (r < 0)
-			return r;
-	}
-	*ret_fresh = true;
-	return 0;
+	if (r == 0)
+		r = open_parent(s, &dirfd, e);
+	return r < 0 ? r : dir_sync(dirfd, e);
 }
 
 /* First column of the first row; not cached, these run once. ret_text or ret_number may be NULL. */
@@ -121,8 +119,7 @@ static int one_value(
 	return r;
 }
 
-/* Settings that write nothing. Exclusive first: then WAL needs no shared memory file, and nobody else gets
- * in. */
+/* Settings that write nothing. Exclusive first: then WAL needs no shared memory file, and we are alone. */
 static int configure(struct store *s, struct error *e)
 {
 	(void)sqlite3_extended_result_codes(s->db, 1);
@@ -141,28 +138,34 @@ static int configure(struct store *s, struct error *e)
 		"opening the database", e);
 }
 
-/* *ret_version: 0 for a file without content. */
-static int check_content(struct store *s, bool fresh, unsigned *ret_version, struct error *e)
+/* *ret_version: 0 for a file without content, which is also what a kill in the first open leaves. */
+static int check_content(struct store *s, unsigned *ret_version, struct error *e)
 {
 	char said[160];
-	uint32_t application = 0, version = 0;
-	int r = one_value(s, "PRAGMA application_id", NULL, 0, &application, e);
+	uint32_t application = 0, version = 0, objects = 0;
+	/* Takes the lock for good. Two first starts at once would else both read, and then stop each other.
+	 */
+	int r = store_exec(s, "BEGIN EXCLUSIVE; COMMIT", "opening the database", e);
+	if (r == 0)
+		r = one_value(s, "PRAGMA application_id", NULL, 0, &application, e);
 	if (r == 0)
 		r = one_value(s, "PRAGMA user_version", NULL, 0, &version, e);
+	if (r == 0)
+		r = one_value(s, "SELECT count(*) FROM sqlite_master", NULL, 0, &objects, e);
 	if (r == -EUCLEAN)
 		return refuse_damaged(s, sqlite3_errmsg(s->db), e);
 	if (r < 0)
 		return r;
-	if (fresh) {
+	if (application == 0 && version == 0 && objects == 0) {
 		*ret_version = 0;
-		return 0;
+		return refuse_empty(s, "empty", e);
 	}
 	if (application != STORE_APPLICATION_ID || version == 0)
 		return refuse_damaged(s, "it is not a database of boxery", e);
 	if (version > STORE_VERSION)
 		return error_set(e, EPROTO,
-			"%s is of version %u, this program knows versions up to %u: it was not touched; use "
-			"the newer program",
+			"%s is of version %u, this program knows versions up to %u: it was not touched;"
+			" use the newer program",
 			s->path, version, (unsigned)STORE_VERSION);
 	/* The limits in store.h bound the file and so the time of this. */
 	r = one_value(s, "PRAGMA quick_check(1)", said, sizeof(said), NULL, e);
@@ -176,17 +179,23 @@ static int check_content(struct store *s, bool fresh, unsigned *ret_version, str
 	return 0;
 }
 
-/* What no constraint inside one table can say: a VM's state and its lease tell the same story. */
-static int check_rows(struct store *s, struct error *e)
+/* Reads the host's id, and checks what no constraint inside one table can say: VM and lease tell one story.
+ */
+static int check_story(struct store *s, struct error *e)
 {
 	char bad[64], what[128];
-	int r = one_value(s,
-		"SELECT v.name FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1 WHERE"
-		" (v.state IN ('LEASED', 'DELIVERED', 'BUSY') AND (l.id IS NULL OR l.generation <> "
-		"v.generation))"
-		" OR (v.state NOT IN ('LEASED', 'DELIVERED', 'BUSY', 'RESETTING') AND l.id IS NOT NULL)"
-		" OR (v.state IN ('DELIVERED', 'BUSY') AND l.delivered_wall_us = 0) LIMIT 1",
-		bad, sizeof(bad), NULL, e);
+	int r = one_value(s, "SELECT host_id FROM meta", s->host_id, sizeof(s->host_id), NULL, e);
+	if (r == 0 && strlen(s->host_id) != 8)
+		return refuse_damaged(s, "no host id in it", e);
+	if (r == 0)
+		r = one_value(s,
+			"SELECT v.name FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1 WHERE"
+			" (v.state IN ('LEASED', 'DELIVERED', 'BUSY') AND"
+			"  (l.id IS NULL OR l.generation <> v.generation))"
+			" OR (v.state NOT IN ('LEASED', 'DELIVERED', 'BUSY', 'RESETTING') AND"
+			"  l.id IS NOT NULL)"
+			" OR (v.state IN ('DELIVERED', 'BUSY') AND l.delivered_wall_us = 0) LIMIT 1",
+			bad, sizeof(bad), NULL, e);
 	if (r < 0)
 		return r;
 	if (bad[0] == '\0')
@@ -211,7 +220,7 @@ int store_backup(struct store *s, struct error *e)
 		return error_errno(e, errno, "removing %s", next);
 	r = create_file(next, e); /* SQLite takes an empty file; made by us it has our mode */
 	if (r == 0) {
-		CLEANUP_QUERY struct query q;
+		CLEANUP_QUERY struct query q = {0};
 		r = query_start(&q, s, sql, e);
 		if (r == 0) {
 			query_text(&q, next);
@@ -230,26 +239,17 @@ int store_backup(struct store *s, struct error *e)
 	return dir_sync(dirfd, e);
 }
 
-static int read_meta(struct store *s, struct error *e)
-{
-	int r = one_value(s, "SELECT host_id FROM meta", s->host_id, sizeof(s->host_id), NULL, e);
-	if (r == 0 && strlen(s->host_id) != 8)
-		return refuse_damaged(s, "no host id in it", e);
-	return r;
-}
-
 int store_open(const char *path, struct store **ret, struct error *e)
 {
 	CLEANUP(store_freep) struct store *s = calloc(1, sizeof(*s));
 	char mode[16];
 	unsigned version = 0;
-	bool fresh = false;
 
 	if (!s || !(s->path = strdup(path)))
 		return error_set(e, ENOMEM, "out of memory");
 	int r = clock_boot_id(s->boot_id, e);
 	if (r == 0)
-		r = check_file(s, &fresh, e);
+		r = check_file(s, e);
 	if (r < 0)
 		return r;
 	int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
@@ -257,7 +257,9 @@ int store_open(const char *path, struct store **ret, struct error *e)
 		return store_error(s, rc, "opening the database", e);
 	r = configure(s, e);
 	if (r == 0)
-		r = check_content(s, fresh, &version, e);
+		r = check_content(s, &version, e);
+	if (r == 0 && version == STORE_VERSION) /* before the copy: a bad one must not replace a good one */
+		r = check_story(s, e);
 	if (r < 0)
 		return r;
 
@@ -270,17 +272,16 @@ int store_open(const char *path, struct store **ret, struct error *e)
 	if (r < 0)
 		return r;
 	if (version > 0) {
-		struct error warning =
-			ERROR_INIT; /* the store is as good without a new copy; the old one is still there */
+		/* The store is as good without a new copy; the old one is still there. */
+		struct error warning = ERROR_INIT;
 		if (store_backup(s, &warning) < 0)
 			store_inform(s->warning, sizeof(s->warning), warning.text);
 	}
-	if (version < STORE_VERSION)
+	if (version < STORE_VERSION) {
 		r = store_schema_migrate(s, version, e);
-	if (r == 0)
-		r = read_meta(s, e);
-	if (r == 0)
-		r = check_rows(s, e);
+		if (r == 0)
+			r = check_story(s, e);
+	}
 	if (r < 0)
 		return r;
 	(void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
