@@ -41,12 +41,14 @@ static int call(virDomainPtr d, json_t *command, int timeout_s, json_t **ret, st
 	if (!answer)
 		return virt_error(e, "the guest agent of %s does not answer", virDomainGetName(d));
 	if (strlen(answer) > 4 * AGENT_OUTPUT_MAX)
-		return error_set(e, EBADMSG, "the guest agent of %s answered %zu bytes", virDomainGetName(d), strlen(answer));
+		return error_set(e, EBADMSG, "the guest agent of %s answered %zu bytes", virDomainGetName(d),
+			strlen(answer));
 	root = json_loads(answer, JSON_REJECT_DUPLICATES, NULL);
 	value = json_object_get(root, "return");
 	if (!value)
-		return error_set(e, EBADMSG, "the guest agent of %s answered something that is not understood",
-				virDomainGetName(d));
+		return error_set(e, EBADMSG,
+			"the guest agent of %s answered something that is not understood",
+			virDomainGetName(d));
 	*ret = json_incref(value);
 	return 0;
 }
@@ -54,8 +56,8 @@ static int call(virDomainPtr d, json_t *command, int timeout_s, json_t **ret, st
 static json_t *command_new(const char *execute, json_t *arguments)
 {
 	json_set_alloc_funcs(malloc, wiping_free);
-	return arguments ? json_pack("{s:s, s:o}", "execute", execute, "arguments", arguments) :
-			   json_pack("{s:s}", "execute", execute);
+	return arguments ? json_pack("{s:s, s:o}", "execute", execute, "arguments", arguments)
+			 : json_pack("{s:s}", "execute", execute);
 }
 
 int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
@@ -76,13 +78,13 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 			return error_set(e, ENOTCONN, "the guest stopped before its agent answered");
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "the guest agent did not answer in %llu s (%s)",
-					(unsigned long long)(timeout_ms / 1000), last.text);
+				(unsigned long long)(timeout_ms / 1000), last.text);
 		host_sleep_ms(PING_INTERVAL_MS);
 	}
 }
 
-static int exec_start(virDomainPtr d, const char *path, const void *input, size_t input_len, json_int_t *ret_pid,
-		struct error *e)
+static int exec_start(virDomainPtr d, const char *path, const void *input, size_t input_len,
+	json_int_t *ret_pid, struct error *e)
 {
 	CLEANUP(json_decrefp) json_t *command = NULL, *answer = NULL;
 	CLEANUP(cleanup_wiping) char *base64 = NULL;
@@ -95,8 +97,8 @@ static int exec_start(virDomainPtr d, const char *path, const void *input, size_
 		return error_errno(e, ENOMEM, "input of %s", path);
 	(void)sodium_bin2base64(base64, size, input, input_len, sodium_base64_VARIANT_ORIGINAL);
 	json_set_alloc_funcs(malloc, wiping_free);
-	command = command_new("guest-exec", json_pack("{s:s, s:[], s:s, s:b}", "path", path, "arg", "input-data", base64,
-			"capture-output", 1));
+	command = command_new("guest-exec", json_pack("{s:s, s:[], s:s, s:b}", "path", path, "arg",
+						    "input-data", base64, "capture-output", 1));
 	if (!command)
 		return error_errno(e, ENOMEM, "cannot write an agent command");
 	r = call(d, command, CALL_TIMEOUT_S, &answer, e);
@@ -117,11 +119,13 @@ static int output(json_t *status, const char *field, char **ret, size_t *ret_len
 	size_t n = s ? strlen(s) : 0, len = 0;
 
 	if (n > 2 * AGENT_OUTPUT_MAX)
-		return error_set(e, EBADMSG, "%s of a guest command is larger than %d bytes", field, AGENT_OUTPUT_MAX);
+		return error_set(
+			e, EBADMSG, "%s of a guest command is larger than %d bytes", field, AGENT_OUTPUT_MAX);
 	out = malloc(n + 1);
 	if (!out)
 		return error_errno(e, ENOMEM, "output of a guest command");
-	if (n > 0 && sodium_base642bin((unsigned char *)out, n, s, n, NULL, &len, NULL, sodium_base64_VARIANT_ORIGINAL) != 0)
+	if (n > 0 && sodium_base642bin((unsigned char *)out, n, s, n, NULL, &len, NULL,
+			     sodium_base64_VARIANT_ORIGINAL) != 0)
 		return error_set(e, EBADMSG, "%s of a guest command is not base64", field);
 	out[len] = '\0';
 	*ret = TAKE_PTR(out);
@@ -151,15 +155,16 @@ static int exec_result(json_t *status, const char *path, char **ret_stdout, stru
 	if (!json_is_integer(code))
 		return error_set(e, EIO, "%s in the guest was ended by a signal: %s", path, words);
 	if (json_integer_value(code) != 0)
-		return error_set(e, EIO, "%s in the guest failed with status %d: %s", path, (int)json_integer_value(code), words);
+		return error_set(e, EIO, "%s in the guest failed with status %d: %s", path,
+			(int)json_integer_value(code), words);
 	if (strlen(out) != out_len)
 		return error_set(e, EBADMSG, "%s in the guest wrote a NUL byte", path);
 	*ret_stdout = TAKE_PTR(out);
 	return 0;
 }
 
-int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input_len, uint64_t timeout_ms, char **ret_stdout,
-		struct error *e)
+int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input_len, uint64_t timeout_ms,
+	char **ret_stdout, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
 	json_int_t pid = -1;
@@ -179,7 +184,7 @@ int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input
 			return exec_result(status, path, ret_stdout, e);
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "%s in the guest had not ended after %llu s", path,
-					(unsigned long long)(timeout_ms / 1000));
+				(unsigned long long)(timeout_ms / 1000));
 		host_sleep_ms(STATUS_INTERVAL_MS);
 	}
 	return r;
@@ -199,6 +204,15 @@ int agent_clock_skew_ms(virDomainPtr d, uint64_t *ret, struct error *e)
 	/* It was read somewhere between the two: what counts is how far outside it is. */
 	guest = (uint64_t)seconds * 1000000u + nanoseconds / 1000u;
 	*ret = (guest < before ? before - guest : guest > after ? guest - after : 0) / 1000u;
+	return 0;
+}
+
+int agent_clock_set(virDomainPtr d, struct error *e)
+{
+	uint64_t now = clock_wall_us();
+
+	if (virDomainSetTime(d, (long long)(now / 1000000u), (unsigned)(now % 1000000u) * 1000u, 0) < 0)
+		return virt_error(e, "cannot set the clock of %s", virDomainGetName(d));
 	return 0;
 }
 

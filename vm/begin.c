@@ -28,7 +28,8 @@ static int add_key_lines(struct buf *b, const char *lines, bool delivery, struct
 		size_t n = strcspn(lines, "\n");
 
 		if (n >= sizeof(line))
-			return error_set(e, EINVAL, "a public key line has more than %zu bytes", sizeof(line) - 1);
+			return error_set(
+				e, EINVAL, "a public key line has more than %zu bytes", sizeof(line) - 1);
 		memcpy(line, lines, n);
 		line[n] = '\0';
 		lines += n + (lines[n] == '\n');
@@ -47,8 +48,8 @@ static int add_key_lines(struct buf *b, const char *lines, bool delivery, struct
 	return count > 0 ? 0 : error_set(e, EINVAL, "no public key was given for the guest");
 }
 
-int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines, bool delivery,
-		const struct hostkey *key, struct error *e)
+int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines,
+	bool delivery, const struct hostkey *key, struct error *e)
 {
 	unsigned char seed[BEGIN_SEED_SIZE];
 	int r;
@@ -70,8 +71,8 @@ int begin_render(struct buf *b, uint64_t generation, const char *address, const 
 }
 
 enum answer_key { GENERATION, HOST_KEY, CLOCK, ADDRESS, SYSTEM, LEASE, KERNEL, ANSWER_COUNT };
-static const char *const answer_names[ANSWER_COUNT] = { "generation", "host_key", "clock", "address", "system", "lease",
-	"kernel" };
+static const char *const answer_names[ANSWER_COUNT] = {
+	"generation", "host_key", "clock", "address", "system", "lease", "kernel"};
 
 static int take(struct begin_answer *a, enum answer_key key, const char *value, struct error *e)
 {
@@ -124,8 +125,8 @@ static int take_line(struct begin_answer *a, bool seen[static ANSWER_COUNT], cha
 
 int begin_parse(const char *text, struct begin_answer *ret, struct error *e)
 {
-	struct begin_answer a = { 0 };
-	bool seen[ANSWER_COUNT] = { 0 };
+	struct begin_answer a = {0};
+	bool seen[ANSWER_COUNT] = {0};
 	int r;
 
 	while (*text) {
@@ -133,16 +134,21 @@ int begin_parse(const char *text, struct begin_answer *ret, struct error *e)
 		size_t n = strcspn(text, "\n");
 
 		if (n >= sizeof(line))
-			return error_set(e, EBADMSG, "the guest's answer to begin: a line has more than %zu bytes", sizeof(line) - 1);
+			return error_set(e, EBADMSG,
+				"the guest's answer to begin: a line has more than %zu bytes",
+				sizeof(line) - 1);
 		memcpy(line, text, n);
 		line[n] = '\0';
 		text += n + (text[n] == '\n');
 		if (str_equal(line, "done")) {
 			for (int i = 0; i < ANSWER_COUNT; i++)
 				if (!seen[i])
-					return error_set(e, EBADMSG, "the guest's answer to begin: %s is missing", answer_names[i]);
+					return error_set(e, EBADMSG,
+						"the guest's answer to begin: %s is missing",
+						answer_names[i]);
 			if (*text)
-				return error_set(e, EBADMSG, "the guest's answer to begin goes on after its last line");
+				return error_set(e, EBADMSG,
+					"the guest's answer to begin goes on after its last line");
 			*ret = a;
 			return 0;
 		}

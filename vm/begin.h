@@ -19,11 +19,11 @@ struct begin_answer {
 	bool lease;
 };
 /*
- * key_lines: one or more lines of authorized_keys, separated by newlines; each is prefixed with DELIVERY_OPTIONS when
- * `delivery`. The caller wipes b. The time is put in by this call: send it at once.
+ * key_lines: one or more lines of authorized_keys, separated by newlines; each is prefixed with
+ * DELIVERY_OPTIONS when `delivery`. The caller wipes b. The time is put in by this call: send it at once.
  */
-int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines, bool delivery,
-		const struct hostkey *key, struct error *e);
+int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines,
+	bool delivery, const struct hostkey *key, struct error *e);
 /* Strict: every key exactly once, `done` last, nothing else. */
 int begin_parse(const char *text, struct begin_answer *ret, struct error *e);
 #endif

@@ -1,8 +1,9 @@
 /*
- * Capturing a clean state. The VM's own disk is written out as one layer on its base (qemu-img convert -B), into a new
- * folder beside the old clean image; synced, hashed, bound, made read-only; then the two folders change places in one
- * step and the old one is dropped. At every moment there is a whole clean image under the name, if there was one.
- * The VM keeps its own disk: that is what an admin changes before capturing again.
+ * Capturing a clean state. The VM's own disk is written out as one layer on its base (qemu-img convert -B),
+ * into a new folder beside the old clean image; synced, hashed, bound, made read-only; then the two folders
+ * change places in one step and the old one is dropped. At every moment there is a whole clean image under
+ * the name, if there was one. The VM keeps its own disk: that is what an admin changes before capturing
+ * again.
  */
 #include "base/str.h"
 #include "linux/clock.h"
@@ -38,7 +39,7 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 {
 	CLEANUP_FREE char *data = NULL;
 	struct error local = ERROR_INIT;
-	struct clean_image c = { 0 };
+	struct clean_image c = {0};
 	char path[VM_PATH_MAX];
 	size_t len;
 	int r;
@@ -48,7 +49,8 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 		return r;
 	r = file_read(AT_FDCWD, path, ENVFILE_MAX, &data, &len, &local);
 	if (r == -ENOENT)
-		return error_set(e, ENOENT, "%s has no clean image; make it with boxery-host pool add %s", vm, vm);
+		return error_set(
+			e, ENOENT, "%s has no clean image; make it with boxery-host pool add %s", vm, vm);
 	if (r < 0)
 		return error_set(e, local.code, "%s", local.text);
 	r = envfile_parse(path, data, len, on_manifest, &c, e);
@@ -56,9 +58,12 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 		r = HOST_PATH(h, c.disk, e, "images/%s@" CLEAN_LABEL "/disk.qcow2", vm);
 	if (r < 0)
 		return r;
-	if (!name_valid(c.image) || !c.disk_identity[0] || !c.base_identity[0] || !c.disk_sha256[0] || !c.base_sha256[0])
-		return error_set(e, EBADMSG, "%s: one of IMAGE, DISK_IDENTITY, DISK_SHA256, BASE_IDENTITY and BASE_SHA256 is "
-				"missing; capture %s again", path, vm);
+	if (!name_valid(c.image) || !c.disk_identity[0] || !c.base_identity[0] || !c.disk_sha256[0] ||
+		!c.base_sha256[0])
+		return error_set(e, EBADMSG,
+			"%s: one of IMAGE, DISK_IDENTITY, DISK_SHA256, BASE_IDENTITY and BASE_SHA256 is "
+			"missing; capture %s again",
+			path, vm);
 	*ret = c;
 	return 0;
 }
@@ -67,7 +72,8 @@ bool clean_exists(const struct host *h, const char *vm)
 {
 	char file[128];
 
-	return str_format(file, "images/%s@" CLEAN_LABEL "/manifest.env", vm) == 0 && faccessat(h->image_fd, file, F_OK, 0) == 0;
+	return str_format(file, "images/%s@" CLEAN_LABEL "/manifest.env", vm) == 0 &&
+	       faccessat(h->image_fd, file, F_OK, 0) == 0;
 }
 
 int clean_check(const struct host *h, const char *vm, const struct clean_image *c, struct error *e)
@@ -80,22 +86,27 @@ int clean_check(const struct host *h, const char *vm, const struct clean_image *
 	if (r < 0)
 		return error_wrap(e, "clean image of %s", vm);
 	if (!str_equal(now, c->disk_identity))
-		return error_set(e, ESTALE, "the clean image of %s is not the file it was when it was captured (%s then, %s now); "
-				"capture it again", vm, c->disk_identity, now);
+		return error_set(e, ESTALE,
+			"the clean image of %s is not the file it was when it was captured (%s then, %s "
+			"now); "
+			"capture it again",
+			vm, c->disk_identity, now);
 	r = base_load(h, c->image, &base, e);
 	if (r < 0)
 		return error_wrap(e, "base of the clean image of %s", vm);
 	if (!str_equal(base.disk_identity, c->base_identity))
-		return error_set(e, ESTALE, "the base image %s was replaced or changed since the clean image of %s was made on it "
-				"(%s then, %s now); remove the VM and make it again", c->image, vm, c->base_identity,
-				base.disk_identity);
+		return error_set(e, ESTALE,
+			"the base image %s was replaced or changed since the clean image of %s was made on "
+			"it "
+			"(%s then, %s now); remove the VM and make it again",
+			c->image, vm, c->base_identity, base.disk_identity);
 	return 0;
 }
 
 /* Removes a folder of ours with the only two files it may have. */
 static int drop_folder(const struct host *h, const char *folder, struct error *e)
 {
-	static const char *const files[] = { "disk.qcow2", "manifest.env" };
+	static const char *const files[] = {"disk.qcow2", "manifest.env"};
 	char path[128];
 	int r = 0;
 
@@ -128,10 +139,11 @@ static int sync_file(const char *path, struct error *e)
 	return 0;
 }
 
-static int write_layer(const struct settings *s, const struct base_image *base, const char *own, const char *to,
-		struct error *e)
+static int write_layer(const struct settings *s, const struct base_image *base, const char *own,
+	const char *to, struct error *e)
 {
-	const char *argv[] = { "qemu-img", "convert", "-q", "-O", "qcow2", "-B", base->disk, "-F", "qcow2", own, to, NULL };
+	const char *argv[] = {
+		"qemu-img", "convert", "-q", "-O", "qcow2", "-B", base->disk, "-F", "qcow2", own, to, NULL};
 	int r = image_run(argv, CONVERT_TIMEOUT_MS, NULL, e);
 
 	if (r < 0)
@@ -142,8 +154,8 @@ static int write_layer(const struct settings *s, const struct base_image *base, 
 	return sync_file(to, e);
 }
 
-static int write_manifest(const struct host *h, const char *folder, const struct base_image *base, const char *disk,
-		const char *base_sha256, struct error *e)
+static int write_manifest(const struct host *h, const char *folder, const struct base_image *base,
+	const char *disk, const char *base_sha256, struct error *e)
 {
 	CLEANUP_BUF struct buf b = BUF_INIT(4096);
 	char sha256[SHA256_TEXT], identity[IDENTITY_MAX], now[32], file[128];
@@ -155,8 +167,9 @@ static int write_manifest(const struct host *h, const char *folder, const struct
 	if (r < 0)
 		return r;
 	clock_wall_text(clock_wall_us(), now, sizeof(now));
-	r = buf_addf(&b, "IMAGE=%s\nDISK_IDENTITY=%s\nDISK_SHA256=%s\nBASE_IDENTITY=%s\nBASE_SHA256=%s\nCAPTURED=%s\n",
-			base->name, identity, sha256, base->disk_identity, base_sha256, now);
+	r = buf_addf(&b,
+		"IMAGE=%s\nDISK_IDENTITY=%s\nDISK_SHA256=%s\nBASE_IDENTITY=%s\nBASE_SHA256=%s\nCAPTURED=%s\n",
+		base->name, identity, sha256, base->disk_identity, base_sha256, now);
 	if (r == 0)
 		r = str_format(file, "%s/manifest.env", folder);
 	if (r < 0)
@@ -171,9 +184,11 @@ static int swap_in(const struct host *h, const char *made, const char *final, st
 
 	if (renameat2(h->image_fd, made, h->image_fd, final, RENAME_EXCHANGE) < 0) {
 		if (errno != ENOENT)
-			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s", h->conf.image_dir, final);
+			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s",
+				h->conf.image_dir, final);
 		if (renameat2(h->image_fd, made, h->image_fd, final, RENAME_NOREPLACE) < 0)
-			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s", h->conf.image_dir, final);
+			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s",
+				h->conf.image_dir, final);
 	}
 	r = dir_open(h->image_fd, "images", &images, e);
 	if (r == 0)
@@ -195,14 +210,19 @@ int clean_capture(struct host *h, const struct settings *s, struct error *e)
 	if (r < 0)
 		return r;
 	if (!str_equal(base.disk_identity, s->base_identity))
-		return error_set(e, ESTALE, "the base image %s was replaced or changed since %s was made on it; remove the VM and "
-				"make it again", s->image, s->name);
+		return error_set(e, ESTALE,
+			"the base image %s was replaced or changed since %s was made on it; remove the VM "
+			"and "
+			"make it again",
+			s->image, s->name);
 	r = image_sha256(base.disk, sha256, e);
 	if (r < 0)
 		return r;
 	if (!str_equal(sha256, base.sha256))
-		return error_set(e, EBADMSG, "the base image %s is damaged: its checksum is %s, its manifest says %s; build it "
-				"again", s->image, sha256, base.sha256);
+		return error_set(e, EBADMSG,
+			"the base image %s is damaged: its checksum is %s, its manifest says %s; build it "
+			"again",
+			s->image, sha256, base.sha256);
 	host_step_done(h, "base image %s is intact", s->image);
 	host_step_begin(h, "copy");
 	r = HOST_PATH(h, own, e, "vms/%s.qcow2", s->name);

@@ -8,8 +8,8 @@
 static const struct machine {
 	const char *arch, *machine, *features, *console;
 } machines[] = {
-	{ "x86_64", "q35", "<acpi/><apic/>", "ttyS0" },
-	{ "aarch64", "virt", "<acpi/><gic/>", "ttyAMA0" },
+	{"x86_64", "q35", "<acpi/><apic/>", "ttyS0"},
+	{"aarch64", "virt", "<acpi/><gic/>", "ttyAMA0"},
 };
 
 static const struct machine *machine_of(const char *arch)
@@ -54,7 +54,8 @@ static int add_head(struct buf *b, const struct domain_spec *s)
 	if (r == 0)
 		r = add_attribute(b, "net", s->net_name);
 	if (r == 0)
-		r = buf_addf(b, "/></metadata>\n<memory unit='MiB'>%u</memory>\n<vcpu>%u</vcpu>\n", s->memory_mib, s->cpus);
+		r = buf_addf(b, "/></metadata>\n<memory unit='MiB'>%u</memory>\n<vcpu>%u</vcpu>\n",
+			s->memory_mib, s->cpus);
 	return r;
 }
 
@@ -78,7 +79,8 @@ static int add_os(struct buf *b, const struct domain_spec *s, const struct machi
 		r = buf_addf(b, "</cmdline>\n</os>\n<features>%s</features>\n", m->features);
 	/* Under emulation `maximum` has RDRAND; without it the guest's first random bytes cost a second. */
 	if (r == 0)
-		r = buf_addf(b, "<cpu mode='%s'/>\n<clock offset='utc'/>\n", s->kvm ? "host-passthrough" : "maximum");
+		r = buf_addf(b, "<cpu mode='%s'/>\n<clock offset='utc'/>\n",
+			s->kvm ? "host-passthrough" : "maximum");
 	if (r == 0)
 		r = buf_addf(b, "<on_poweroff>destroy</on_poweroff>\n<on_reboot>destroy</on_reboot>\n"
 				"<on_crash>destroy</on_crash>\n");
@@ -88,8 +90,10 @@ static int add_os(struct buf *b, const struct domain_spec *s, const struct machi
 static int add_disk(struct buf *b, const struct domain_spec *s)
 {
 	/* The overlay of a life that is reset after any doubt need not be flushed for anybody. */
-	int r = buf_addf(b, "<disk type='file' device='disk'>\n<driver name='qemu' type='qcow2' discard='unmap'%s/>\n<source",
-			s->disposable ? " cache='unsafe'" : "");
+	int r = buf_addf(b,
+		"<disk type='file' device='disk'>\n<driver name='qemu' type='qcow2' "
+		"discard='unmap'%s/>\n<source",
+		s->disposable ? " cache='unsafe'" : "");
 
 	if (r == 0)
 		r = add_attribute(b, "file", s->disk);
@@ -125,8 +129,10 @@ static int add_devices(struct buf *b, const struct domain_spec *s)
 	if (r == 0)
 		r = add_attribute(b, "path", s->console);
 	if (r == 0)
-		r = buf_addf(b, " append='on'/>\n</serial>\n<rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>\n"
-				"<controller type='usb' model='none'/>\n<memballoon model='none'/>\n</devices>\n</domain>\n");
+		r = buf_addf(b, " append='on'/>\n</serial>\n<rng model='virtio'><backend "
+				"model='random'>/dev/urandom</backend></rng>\n"
+				"<controller type='usb' model='none'/>\n<memballoon "
+				"model='none'/>\n</devices>\n</domain>\n");
 	return r;
 }
 
@@ -137,7 +143,8 @@ int domain_render(const struct domain_spec *s, char **ret_xml, struct error *e)
 	int r;
 
 	if (!m)
-		return error_set(e, EOPNOTSUPP, "architecture %s: only x86_64 and aarch64 are known", s->arch);
+		return error_set(
+			e, EOPNOTSUPP, "architecture %s: only x86_64 and aarch64 are known", s->arch);
 	r = add_head(&b, s);
 	if (r == 0)
 		r = add_os(&b, s, m);
@@ -171,16 +178,17 @@ static int attribute(const char *xml, const char *name, char *dst, size_t size)
 	return 0;
 }
 
-int domain_metadata_parse(const char *xml, const char *net_name, char ret_name[static 41], uint64_t *ret_generation)
+int domain_metadata_parse(
+	const char *xml, const char *net_name, char ret_name[static 41], uint64_t *ret_generation)
 {
 	char name[VM_NAME_MAX], net[32], number[24];
 	uint64_t generation;
 
 	if (attribute(xml, "name", name, sizeof(name)) < 0 || attribute(xml, "net", net, sizeof(net)) < 0 ||
-			attribute(xml, "generation", number, sizeof(number)) < 0)
+		attribute(xml, "generation", number, sizeof(number)) < 0)
 		return -EINVAL;
 	if (!name_valid(name) || !str_equal(net, net_name) ||
-			parse_u64(number, "generation", 0, UINT64_MAX, &generation, NULL) < 0)
+		parse_u64(number, "generation", 0, UINT64_MAX, &generation, NULL) < 0)
 		return -EINVAL;
 	memcpy(ret_name, name, sizeof(name));
 	*ret_generation = generation;

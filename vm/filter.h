@@ -1,16 +1,17 @@
 #ifndef BOXERY_VM_FILTER_H
 #define BOXERY_VM_FILTER_H
 /*
- * The jail of a guest, two walls with one policy. What a guest may do: DHCP and DNS with the gateway, answer ssh that
- * came from the gateway, and talk IPv4 to addresses that are not in a closed range, with its own MAC and address only.
- * Everything else is dropped: other guests, the host itself under any of its addresses, private, link-local, shared,
- * loopback, multicast and reserved ranges, IPv6, VLANs, anything that is neither IPv4 nor ARP.
+ * The jail of a guest, two walls with one policy. What a guest may do: DHCP and DNS with the gateway, answer
+ * ssh that came from the gateway, and talk IPv4 to addresses that are not in a closed range, with its own MAC
+ * and address only. Everything else is dropped: other guests, the host itself under any of its addresses,
+ * private, link-local, shared, loopback, multicast and reserved ranges, IPv6, VLANs, anything that is neither
+ * IPv4 nor ARP.
  *
- * wall          keyed by                         made of
- * filter_ops    tap, MAC, address (per guest)    an implementation below; in force before the guest's first packet
- * guard         the bridge (all guests)          nftables, stateful: new connections to the host, forwarding
+ * filter_ops  keyed by tap, MAC and address, one per guest; in force before the guest's first packet
+ * guard       keyed by the bridge, for all guests; nftables, stateful: connections to the host, forwarding
  *
- * BOXERY_NET_ISOLATION=off removes both, and then filter_active() always fails, so that nothing secret is delivered.
+ * BOXERY_NET_ISOLATION=off removes both, and then filter_active() always fails, so that nothing secret is
+ * delivered.
  */
 #include "base/str.h"
 #include "vm/host.h"
@@ -21,7 +22,8 @@ struct filter_ops {
 	int (*ensure)(struct host *h, struct error *e);
 	/* What goes into <interface> of a domain. */
 	int (*add_xml)(struct buf *b, const struct slot *s);
-	/* 0 only when this tap is filtered with this MAC and address, according to libvirt and the kernel, now. */
+	/* 0 only when this tap is filtered with this MAC and address, according to libvirt and the kernel,
+	 * now. */
 	int (*active)(struct host *h, const struct slot *s, struct error *e);
 };
 extern const struct filter_ops filter_nwfilter;

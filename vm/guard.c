@@ -1,7 +1,7 @@
 /*
- * The wall around the bridge: one nftables table, replaced as a whole in one transaction. Each rule carries a numbered
- * comment, by which a listing tells whether all of them are there. It acts before libvirt's own chains (priority -10) and
- * accepts nothing for them: an accept here only ends this table's word.
+ * The wall around the bridge: one nftables table, replaced as a whole in one transaction. Each rule carries a
+ * numbered comment, by which a listing tells whether all of them are there. It acts before libvirt's own
+ * chains (priority -10) and accepts nothing for them: an accept here only ends this table's word.
  */
 #include "base/str.h"
 #include "linux/spawn.h"
@@ -19,7 +19,8 @@
 struct guard {
 	struct buf text;
 	unsigned rules;
-	uint64_t mark; /* of these very rules, so that those of other settings or another version are not taken for them */
+	uint64_t mark; /* of these very rules, so that those of other settings or another version are not
+			  taken for them */
 	int r;
 };
 
@@ -64,7 +65,8 @@ static int closed_set(struct buf *b)
 	int r = buf_addf(b, "{ ");
 
 	for (size_t i = 0; r == 0 && i < filter_closed_ranges_count; i++)
-		r = buf_addf(b, "%s%s/%s", i ? ", " : "", filter_closed_ranges[i].address, filter_closed_ranges[i].prefix);
+		r = buf_addf(b, "%s%s/%s", i ? ", " : "", filter_closed_ranges[i].address,
+			filter_closed_ranges[i].prefix);
 	return r < 0 ? r : buf_addf(b, " }");
 }
 
@@ -132,7 +134,7 @@ static int render(const struct hostconf *conf, struct guard *g, struct error *e)
 
 int guard_render(const struct hostconf *conf, char **ret, struct error *e)
 {
-	struct guard g = { .text = BUF_INIT(RULES_MAX) };
+	struct guard g = {.text = BUF_INIT(RULES_MAX)};
 	int r = render(conf, &g, e);
 
 	if (r < 0)
@@ -163,7 +165,7 @@ static int nft(const char *const *argv, const char *input, char **ret, struct er
 
 static int nft_rules(const char *input, struct error *e)
 {
-	static const char *const argv[] = { "nft", "-f", "-", NULL };
+	static const char *const argv[] = {"nft", "-f", "-", NULL};
 
 	return nft(argv, input, NULL, e);
 }
@@ -196,7 +198,7 @@ int guard_remove(struct host *h, struct error *e)
 
 int guard_listing_check(const struct hostconf *conf, const char *listing, struct error *e)
 {
-	struct guard g = { .text = BUF_INIT(RULES_MAX) };
+	struct guard g = {.text = BUF_INIT(RULES_MAX)};
 	const char *p = listing;
 	char mark[64];
 	int r = render(conf, &g, e);
@@ -205,13 +207,15 @@ int guard_listing_check(const struct hostconf *conf, const char *listing, struct
 	if (r < 0)
 		return r;
 	if (!strstr(listing, "hook input") || !strstr(listing, "hook forward"))
-		return error_set(e, ENOTCONN, "the rules that protect the host from its guests are not hooked in");
+		return error_set(
+			e, ENOTCONN, "the rules that protect the host from its guests are not hooked in");
 	for (unsigned i = 1; i <= g.rules; i++) {
 		(void)str_format(mark, "comment \"" MARK_FORMAT "\"\n", (unsigned long long)g.mark, i);
 		p = strstr(p, mark);
 		if (!p)
-			return error_set(e, ENOTCONN, "rule %u of the %u that protect the host from its guests is missing", i,
-					g.rules);
+			return error_set(e, ENOTCONN,
+				"rule %u of the %u that protect the host from its guests is missing", i,
+				g.rules);
 	}
 	return 0;
 }
@@ -220,7 +224,7 @@ int guard_active(struct host *h, struct error *e)
 {
 	CLEANUP_FREE char *listing = NULL;
 	char table[32];
-	const char *argv[] = { "nft", "-s", "list", "table", "inet", table, NULL };
+	const char *argv[] = {"nft", "-s", "list", "table", "inet", table, NULL};
 	int r;
 
 	table_name(&h->conf, table, sizeof(table));

@@ -17,7 +17,7 @@
 static const struct {
 	const char *name;
 	mode_t mode;
-} parts[] = { { "base", 0755 }, { "images", 0755 }, { "vms", 0711 }, { "run", 0711 }, { "console", 0711 } };
+} parts[] = {{"base", 0755}, {"images", 0755}, {"vms", 0711}, {"run", 0711}, {"console", 0711}};
 
 int host_path(const struct host *h, char *dst, size_t size, struct error *e, const char *format, ...)
 {
@@ -28,9 +28,10 @@ int host_path(const struct host *h, char *dst, size_t size, struct error *e, con
 	va_start(ap, format);
 	n = vsnprintf(rest, sizeof(rest), format, ap);
 	va_end(ap);
-	if (n < 0 || (size_t)n >= sizeof(rest) || str_format_n(dst, size, "%s/%s", h->conf.image_dir, rest) < 0)
-		return error_set(e, ENAMETOOLONG, "a path below %s is too long; choose a shorter BOXERY_IMAGE_DIR",
-				h->conf.image_dir);
+	if (n < 0 || (size_t)n >= sizeof(rest) ||
+		str_format_n(dst, size, "%s/%s", h->conf.image_dir, rest) < 0)
+		return error_set(e, ENAMETOOLONG,
+			"a path below %s is too long; choose a shorter BOXERY_IMAGE_DIR", h->conf.image_dir);
 	return 0;
 }
 
@@ -68,15 +69,16 @@ int host_connect(struct host *h, struct error *e)
 	while (!h->conn) {
 		h->conn = virConnectOpen(h->conf.libvirt_uri);
 		if (!h->conn && clock_boot_us() >= until)
-			return virt_error_code(e, ECONNREFUSED, "cannot reach libvirt at %s", h->conf.libvirt_uri);
+			return virt_error_code(
+				e, ECONNREFUSED, "cannot reach libvirt at %s", h->conf.libvirt_uri);
 		if (!h->conn)
 			host_sleep_ms(POLL_MS);
 	}
 	return 0;
 }
 
-static int lock_file(const struct host *h, const char *file, const char *what, uint64_t timeout_ms, int *ret_fd,
-		struct error *e)
+static int lock_file(const struct host *h, const char *file, const char *what, uint64_t timeout_ms,
+	int *ret_fd, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
 	CLEANUP_FD int fd = -1;
@@ -88,8 +90,8 @@ static int lock_file(const struct host *h, const char *file, const char *what, u
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return error_errno(e, errno, "cannot lock %s/%s", h->conf.image_dir, file);
 		if (clock_boot_us() >= until)
-			return error_set(e, EBUSY, "another operation on %s has been running for %llu s", what,
-					(unsigned long long)(timeout_ms / 1000));
+			return error_set(e, EBUSY, "another operation on %s has been running for %llu s",
+				what, (unsigned long long)(timeout_ms / 1000));
 		host_sleep_ms(POLL_MS);
 	}
 	*ret_fd = TAKE_FD(fd);
@@ -120,7 +122,7 @@ int host_free_space_check(const struct host *h, struct error *e)
 	mib = (uint64_t)s.f_bavail * s.f_frsize / (1024 * 1024);
 	if (mib < FREE_SPACE_MIN_MIB)
 		return error_set(e, ENOSPC, "%s has %llu MiB free; at least %d MiB are needed to start a VM",
-				h->conf.image_dir, (unsigned long long)mib, FREE_SPACE_MIN_MIB);
+			h->conf.image_dir, (unsigned long long)mib, FREE_SPACE_MIN_MIB);
 	return 0;
 }
 
@@ -132,7 +134,7 @@ void host_step_begin(struct host *h, const char *step)
 
 void host_step_done(struct host *h, const char *format, ...)
 {
-	struct vm_step m = { .head = MSG_HEAD(VM_STEP, struct vm_step, h->seq) };
+	struct vm_step m = {.head = MSG_HEAD(VM_STEP, struct vm_step, h->seq)};
 	va_list ap;
 
 	if (h->report_fd < 0)
@@ -148,7 +150,7 @@ void host_step_done(struct host *h, const char *format, ...)
 
 void host_sleep_ms(unsigned ms)
 {
-	struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 
 	(void)nanosleep(&t, NULL);
 }

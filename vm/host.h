@@ -1,13 +1,14 @@
 #ifndef BOXERY_VM_HOST_H
 #define BOXERY_VM_HOST_H
 /*
- * The context of one run of boxery-vm: settings, the image folder, the connection to libvirt, and where progress goes.
+ * The context of one run of boxery-vm: settings, the image folder, the connection to libvirt, the keeper.
  *
- *   base/NAME/{disk.qcow2,vmlinuz,initrd,manifest.env}     read-only, made by the image builder
- *   images/VM@LABEL/{disk.qcow2,manifest.env}              read-only, made by VM_CAPTURE
- *   vms/NAME.env, vms/NAME.qcow2                           a VM's settings and its own (plain) disk
- *   run/NAME.qcow2, run/NAME.gen, run/NAME.lock            this life's overlay, its generation; the lock of a VM
- *   console/NAME.log, console/NAME.log.1                   this life's console and the one before
+ *   base/NAME/{disk.qcow2,vmlinuz,initrd,manifest.env}  read-only, made by the image builder
+ *   images/VM@LABEL/{disk.qcow2,manifest.env}           read-only, made by VM_CAPTURE
+ *   vms/NAME.env, vms/NAME.qcow2                        a VM's settings and its own (plain) disk
+ *   run/NAME.qcow2, run/NAME.gen                        this life's overlay and generation
+ *   run/NAME.lock                                       the lock of a VM
+ *   console/NAME.log, console/NAME.log.1                this life's console and the one before
  */
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -19,14 +20,14 @@
 #define VM_PATH_MAX 512
 #define LOCK_TIMEOUT_MS 10000
 #define SHARED_LOCK_TIMEOUT_MS 45000 /* one of them may be probing for KVM */
-#define CONNECT_TIMEOUT_MS 3000 /* tolerates a libvirtd that is just being restarted */
-#define FREE_SPACE_MIN_MIB 512  /* below this nothing is started: a full disk pauses or corrupts guests */
+#define CONNECT_TIMEOUT_MS 3000	     /* tolerates a libvirtd that is just being restarted */
+#define FREE_SPACE_MIN_MIB 512 /* below this nothing is started: a full disk pauses or corrupts guests */
 
 struct host {
 	struct hostconf conf;
-	int image_fd;       /* the image folder */
+	int image_fd;	    /* the image folder */
 	virConnectPtr conn; /* NULL until host_connect() */
-	int report_fd;      /* the keeper; -1: nobody listens */
+	int report_fd;	    /* the keeper; -1: nobody listens */
 	uint32_t seq;
 	char step[VM_STEP_MAX]; /* stage under way, for the result of a failure */
 	uint64_t step_since_us;
@@ -40,10 +41,11 @@ int host_connect(struct host *h, struct error *e);
 
 /* IMAGE_DIR/part/NAME+suffix */
 int host_path(const struct host *h, char *dst, size_t size, struct error *e, const char *format, ...)
-		__attribute__((format(printf, 5, 6)));
+	__attribute__((format(printf, 5, 6)));
 #define HOST_PATH(h, dst, e, ...) host_path((h), (dst), sizeof(dst), (e), __VA_ARGS__)
 
-/* One operation per VM at a time, also across a keeper that was killed. -EBUSY after LOCK_TIMEOUT_MS. Closed = unlocked. */
+/* One operation per VM at a time, also across a keeper that was killed. -EBUSY after LOCK_TIMEOUT_MS. Closed
+ * = unlocked. */
 int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e);
 /* The lock under which network, filter, guard and probe are changed. */
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e);

@@ -1,8 +1,8 @@
 /*
- * OpenSSH's private key file ("openssh-key-v1", unencrypted), as in PROTOCOL.key of its source: a magic, cipher and KDF
- * "none", the public blob, and a private section of two equal check numbers, the key, a comment and padding 1, 2, 3...
- * to a multiple of 8. Strings have a 32-bit big-endian length in front. Written here rather than by ssh-keygen, because
- * that one needs a file to write to.
+ * OpenSSH's private key file ("openssh-key-v1", unencrypted), as in PROTOCOL.key of its source: a magic,
+ * cipher and KDF "none", the public blob, and a private section of two equal check numbers, the key, a
+ * comment and padding 1, 2, 3... to a multiple of 8. Strings have a 32-bit big-endian length in front.
+ * Written here rather than by ssh-keygen, because that one needs a file to write to.
  */
 #include "vm/hostkey.h"
 #include "base/str.h"
@@ -31,7 +31,7 @@ static void put(struct blob *b, const void *data, size_t len)
 
 static void put_u32(struct blob *b, uint32_t v)
 {
-	const unsigned char bytes[4] = { v >> 24 & 0xff, v >> 16 & 0xff, v >> 8 & 0xff, v & 0xff };
+	const unsigned char bytes[4] = {v >> 24 & 0xff, v >> 16 & 0xff, v >> 8 & 0xff, v & 0xff};
 
 	put(b, bytes, sizeof(bytes));
 }
@@ -45,7 +45,7 @@ static void put_string(struct blob *b, const void *data, size_t len)
 static void build(struct blob *b, struct blob *public, const unsigned char *pk, const unsigned char *sk)
 {
 	static const char magic[] = "openssh-key-v1";
-	struct blob private = { 0 };
+	struct blob private = {0};
 	uint32_t check = randombytes_random();
 
 	put_string(public, TYPE, strlen(TYPE));
@@ -92,8 +92,8 @@ static size_t armour(char dst[static FILE_MAX], const struct blob *b)
 int hostkey_new(struct hostkey *ret, struct error *e)
 {
 	unsigned char pk[crypto_sign_PUBLICKEYBYTES], sk[crypto_sign_SECRETKEYBYTES];
-	struct blob public = { 0 }, whole = { 0 };
-	struct hostkey k = { 0 };
+	struct blob public = {0}, whole = {0};
+	struct hostkey k = {0};
 	char file[FILE_MAX], base64[256];
 	size_t len;
 	int r;
@@ -101,7 +101,8 @@ int hostkey_new(struct hostkey *ret, struct error *e)
 	(void)crypto_sign_keypair(pk, sk);
 	build(&whole, &public, pk, sk);
 	len = armour(file, &whole);
-	(void)sodium_bin2base64(base64, sizeof(base64), public.data, public.len, sodium_base64_VARIANT_ORIGINAL);
+	(void)sodium_bin2base64(
+		base64, sizeof(base64), public.data, public.len, sodium_base64_VARIANT_ORIGINAL);
 	r = str_format(k.public_line, TYPE " %s", base64);
 	if (r < 0)
 		r = error_errno(e, -r, "host key");
@@ -135,6 +136,7 @@ int hostkey_line_check(const char *line, struct error *e)
 		return error_set(e, EINVAL, "a public key line is TYPE BASE64 [COMMENT]");
 	for (; *line; line++)
 		if (*line < ' ' || *line > '~')
-			return error_set(e, EINVAL, "the comment of a public key has a character that is not printable");
+			return error_set(e, EINVAL,
+				"the comment of a public key has a character that is not printable");
 	return 0;
 }

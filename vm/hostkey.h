@@ -1,8 +1,9 @@
 #ifndef BOXERY_VM_HOSTKEY_H
 #define BOXERY_VM_HOSTKEY_H
 /*
- * The ssh host key of one life of one guest: made here, in memory only. The private half, as an OpenSSH key file, goes
- * to the guest's tmpfs in the call that begins the life; the public half goes to the keeper, which pins it.
+ * The ssh host key of one life of one guest: made here, in memory only. The private half, as an OpenSSH key
+ * file, goes to the guest's tmpfs in the call that begins the life; the public half goes to the keeper, which
+ * pins it.
  */
 #include "linux/secret.h"
 #include "vm/proto.h"

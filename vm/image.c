@@ -32,7 +32,7 @@ int image_identity(const char *path, char ret[static IDENTITY_MAX], struct error
 	if (!S_ISREG(st.st_mode))
 		return error_set(e, EINVAL, "%s is not a regular file", path);
 	return str_format_n(ret, IDENTITY_MAX, "%llu:%llu:%lld.%09ld", (unsigned long long)st.st_ino,
-			(unsigned long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+		(unsigned long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
 static bool is_sha256(const char *s)
@@ -42,7 +42,7 @@ static bool is_sha256(const char *s)
 
 int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e)
 {
-	static const char *const argv[] = { "sha256sum", NULL };
+	static const char *const argv[] = {"sha256sum", NULL};
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	CLEANUP_FREE char *out = NULL;
 	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -66,7 +66,7 @@ int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e
 
 int image_virtual_size(const char *path, uint64_t *ret, struct error *e)
 {
-	const char *argv[] = { "qemu-img", "info", "-U", "--output=json", path, NULL };
+	const char *argv[] = {"qemu-img", "info", "-U", "--output=json", path, NULL};
 	CLEANUP_FREE char *out = NULL;
 	json_t *root;
 	json_int_t size;
@@ -120,12 +120,15 @@ static int manifest_check(const struct manifest *m, const char *shown, struct er
 	struct utsname u;
 
 	if (!m->arch[0] || !m->kernel[0] || !m->initrd[0] || !m->cmdline[0] || !is_sha256(m->sha256))
-		return error_set(e, EBADMSG, "%s: one of ARCH, KERNEL, INITRD, CMDLINE and DISK_SHA256 is missing; build the "
-				"image again", shown);
+		return error_set(e, EBADMSG,
+			"%s: one of ARCH, KERNEL, INITRD, CMDLINE and DISK_SHA256 is missing; build the "
+			"image again",
+			shown);
 	if (strchr(m->kernel, '/') || strchr(m->initrd, '/') || m->kernel[0] == '.' || m->initrd[0] == '.')
 		return error_set(e, EBADMSG, "%s: KERNEL and INITRD are names of files beside it", shown);
 	if (uname(&u) == 0 && !str_equal(arch_name(m->arch), u.machine))
-		return error_set(e, EOPNOTSUPP, "%s: the image is for %s, this host is %s", shown, m->arch, u.machine);
+		return error_set(
+			e, EOPNOTSUPP, "%s: the image is for %s, this host is %s", shown, m->arch, u.machine);
 	return 0;
 }
 
@@ -133,8 +136,8 @@ int base_load(const struct host *h, const char *name, struct base_image *ret, st
 {
 	CLEANUP_FREE char *data = NULL;
 	struct error local = ERROR_INIT;
-	struct base_image b = { 0 };
-	struct manifest m = { 0 };
+	struct base_image b = {0};
+	struct manifest m = {0};
 	char path[VM_PATH_MAX];
 	size_t len;
 	int r;
@@ -146,8 +149,9 @@ int base_load(const struct host *h, const char *name, struct base_image *ret, st
 		return r;
 	r = file_read(AT_FDCWD, path, ENVFILE_MAX, &data, &len, &local);
 	if (r == -ENOENT)
-		return error_set(e, ENOENT, "there is no base image named %s in %s/base; make it with boxery-host build-base",
-				name, h->conf.image_dir);
+		return error_set(e, ENOENT,
+			"there is no base image named %s in %s/base; make it with boxery-host build-base",
+			name, h->conf.image_dir);
 	if (r < 0)
 		return error_set(e, local.code, "%s", local.text);
 	r = envfile_parse(path, data, len, on_manifest, &m, e);
@@ -191,12 +195,12 @@ int base_load_any(const struct host *h, struct base_image *ret, struct error *e)
 	return error_set(e, ENOENT, "there is no base image yet; make one with boxery-host build-base");
 }
 
-int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing, uint32_t size_gib,
-		struct error *e)
+int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing,
+	uint32_t size_gib, struct error *e)
 {
 	char temporary[64], final[64], path[VM_PATH_MAX], size[32];
-	const char *argv[] = { "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", backing, path,
-		size_gib ? size : NULL, NULL };
+	const char *argv[] = {"qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", backing, path,
+		size_gib ? size : NULL, NULL};
 	int r;
 
 	(void)str_format(temporary, "%s/.%s.qcow2.new", folder, name);

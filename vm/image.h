@@ -5,8 +5,9 @@
  *
  *   overlay run/NAME.qcow2  ->  clean layer images/NAME@boxery-clean/disk.qcow2  ->  base/IMAGE/disk.qcow2
  *
- * libvirt and QEMU put an overlay on any backing file without a word. So each layer records which file it was made on:
- * inode, size and modification time, checked at every start, and SHA-256, made at the capture and checked by a scrub.
+ * libvirt and QEMU put an overlay on any backing file without a word. So each layer records which file it was
+ * made on: inode, size and modification time, checked at every start, and SHA-256, made at the capture and
+ * checked by a scrub.
  */
 #include "vm/settings.h"
 
@@ -45,8 +46,8 @@ int image_identity(const char *path, char ret[static IDENTITY_MAX], struct error
 int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e);
 int image_virtual_size(const char *path, uint64_t *ret, struct error *e);
 /* Replaces folder/NAME.qcow2 by an empty overlay on `backing`; size_gib 0: as large as the backing file. */
-int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing, uint32_t size_gib,
-		struct error *e);
+int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing,
+	uint32_t size_gib, struct error *e);
 int overlay_remove(const struct host *h, const char *folder, const char *name, struct error *e);
 /* Runs a program without output of interest. */
 int image_run(const char *const *argv, uint64_t timeout_ms, char **ret_stdout, struct error *e);

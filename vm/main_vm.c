@@ -1,6 +1,7 @@
 /*
- * boxery-vm: the only process that holds a libvirt connection. Born with the keeper's socket as fd 3, takes one request,
- * does it, answers, ends. What it may do is the table of verbs below; the request carries a checked name and numbers.
+ * boxery-vm: the only process that holds a libvirt connection. Born with the keeper's socket as fd 3, takes
+ * one request, does it, answers, ends. What it may do is the table of verbs below; the request carries a
+ * checked name and numbers.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -14,31 +15,33 @@
 
 #define KEEPER_FD 3
 #define REQUEST_TIMEOUT_MS 10000
-/* On top of what the request allows: a libvirtd that hangs in a call is not waited for. No result means failure. */
+/* On top of what the request allows: a libvirtd that hangs in a call is not waited for. No result means
+ * failure. */
 #define HANG_GRACE_S 60
 
 static const struct verb {
 	op_fn run;
 	const char *name;
-	bool named;      /* takes a VM's name */
-	unsigned limit_s; /* 0: the start's own deadline; the process is ended by SIGALRM after it and the grace */
+	bool named;	  /* takes a VM's name */
+	unsigned limit_s; /* 0: the start's own deadline; the process is ended by SIGALRM after it and the
+			     grace */
 } verbs[] = {
-	[VM_CHECK] = { op_check, "check", false, 120 },
-	[VM_NEW] = { op_new, "new", true, 120 },
-	[VM_START] = { op_start, "start", true, 0 },
-	[VM_RESET] = { op_reset, "reset", true, 120 },
-	[VM_STOP] = { op_stop, "stop", true, 0 },
-	[VM_CAPTURE] = { op_capture, "capture", true, 3600 },
-	[VM_REMOVE] = { op_remove, "remove", true, 120 },
-	[VM_FILTER] = { op_filter, "filter", true, 60 },
-	[VM_LIST] = { op_list, "list", false, 60 },
-	[VM_WATCH] = { op_watch, "watch", false, 0 },
+	[VM_CHECK] = {op_check, "check", false, 120},
+	[VM_NEW] = {op_new, "new", true, 120},
+	[VM_START] = {op_start, "start", true, 0},
+	[VM_RESET] = {op_reset, "reset", true, 120},
+	[VM_STOP] = {op_stop, "stop", true, 0},
+	[VM_CAPTURE] = {op_capture, "capture", true, 3600},
+	[VM_REMOVE] = {op_remove, "remove", true, 120},
+	[VM_FILTER] = {op_filter, "filter", true, 60},
+	[VM_LIST] = {op_list, "list", false, 60},
+	[VM_WATCH] = {op_watch, "watch", false, 0},
 };
 
 static int request_check(const struct vm_request *q, struct error *e)
 {
 	if (!str_is_terminated(q->name, sizeof(q->name)) || !str_is_terminated(q->image, sizeof(q->image)) ||
-			!str_is_terminated(q->key_line, sizeof(q->key_line)))
+		!str_is_terminated(q->key_line, sizeof(q->key_line)))
 		return error_set(e, EBADMSG, "the keeper sent a text without an end");
 	return verbs[q->head.type].named ? name_check(q->name, "VM name", e) : 0;
 }
@@ -52,10 +55,11 @@ static void limit_time(const struct host *h, const struct vm_request *q)
 		(void)alarm((limit ? limit : (unsigned)(ms / 1000u)) + HANG_GRACE_S);
 }
 
-static int answer(const struct host *h, struct vm_result *res, int r, const struct error *e, struct error *send_error)
+static int answer(
+	const struct host *h, struct vm_result *res, int r, const struct error *e, struct error *send_error)
 {
 	if (r < 0) {
-		*res = (struct vm_result){ .code = r };
+		*res = (struct vm_result){.code = r};
 		(void)str_copy(res->step, h->step);
 		(void)str_copy(res->text, e->text);
 	}
@@ -65,14 +69,15 @@ static int answer(const struct host *h, struct vm_result *res, int r, const stru
 
 static int receive(struct vm_request *q, struct error *e)
 {
-	size_t sizes[ARRAY_SIZE(verbs)] = { 0 };
+	size_t sizes[ARRAY_SIZE(verbs)] = {0};
 	int fds[MSG_FDS_MAX];
 	size_t n_fds;
 	int r;
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		sizes[i] = vm_message_sizes[i];
-	r = msg_recv_timeout(KEEPER_FD, REQUEST_TIMEOUT_MS, sizes, ARRAY_SIZE(sizes), q, sizeof(*q), fds, &n_fds, e);
+	r = msg_recv_timeout(
+		KEEPER_FD, REQUEST_TIMEOUT_MS, sizes, ARRAY_SIZE(sizes), q, sizeof(*q), fds, &n_fds, e);
 	for (size_t i = 0; i < MSG_FDS_MAX && r > 0; i++)
 		(void)fd_close(fds[i]);
 	return r == 0 ? error_set(e, EPIPE, "the keeper closed the connection without a request") : r;
@@ -82,7 +87,7 @@ int main(void)
 {
 	CLEANUP(host_close) struct host h = HOST_INIT;
 	struct vm_request q;
-	struct vm_result res = { 0 };
+	struct vm_result res = {0};
 	struct error e = ERROR_INIT, send_error = ERROR_INIT;
 	int r;
 
@@ -113,7 +118,8 @@ int main(void)
 	if (q.head.type == VM_WATCH && r == -EPIPE)
 		return EXIT_STATUS_OK;
 	if (answer(&h, &res, r, &e, &send_error) < 0)
-		log_error("%s %s: nobody takes the result: %s", verbs[q.head.type].name, q.name, send_error.text);
+		log_error("%s %s: nobody takes the result: %s", verbs[q.head.type].name, q.name,
+			send_error.text);
 	secret_wipe(&q, sizeof(q));
 	return r < 0 ? error_exit_status(&e) : EXIT_STATUS_OK;
 }

@@ -11,11 +11,12 @@ DEFINE_CLEANUP(virNetworkPtr, virNetworkFree);
 
 void network_uuid(const char *net_name, enum uuid_kind kind, char ret[static VIR_UUID_STRING_BUFLEN])
 {
-	unsigned char n[9] = { 0 };
+	unsigned char n[9] = {0};
 
 	memcpy(n, net_name, strnlen(net_name, sizeof(n)));
-	(void)snprintf(ret, VIR_UUID_STRING_BUFLEN, "b0e7e21a-%02x%02x-50%02x-80%02x-%02x%02x%02x%02x%02x%02x", n[0], n[1], n[2],
-			n[3], n[4], n[5], n[6], n[7], n[8], (unsigned)kind);
+	(void)snprintf(ret, VIR_UUID_STRING_BUFLEN,
+		"b0e7e21a-%02x%02x-50%02x-80%02x-%02x%02x%02x%02x%02x%02x", n[0], n[1], n[2], n[3], n[4],
+		n[5], n[6], n[7], n[8], (unsigned)kind);
 }
 
 int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
@@ -29,10 +30,11 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 	r = slot_derive(conf, 0, &s, e);
 	if (r < 0)
 		return r;
-	r = buf_addf(&b, "<network>\n<name>%s</name>\n<uuid>%s</uuid>\n<forward mode='nat'/>\n"
-			"<bridge name='%s' stp='off' delay='0'/>\n<mac address='%s'/>\n"
-			"<ip address='%s' netmask='255.255.255.0'>\n<dhcp>\n", conf->net_name, uuid, s.bridge, s.gateway_mac,
-			s.gateway);
+	r = buf_addf(&b,
+		"<network>\n<name>%s</name>\n<uuid>%s</uuid>\n<forward mode='nat'/>\n"
+		"<bridge name='%s' stp='off' delay='0'/>\n<mac address='%s'/>\n"
+		"<ip address='%s' netmask='255.255.255.0'>\n<dhcp>\n",
+		conf->net_name, uuid, s.bridge, s.gateway_mac, s.gateway);
 	for (uint32_t i = 0; r == 0 && i < SLOT_COUNT; i++) {
 		r = slot_derive(conf, i, &s, e);
 		if (r < 0)
@@ -41,8 +43,9 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 	}
 	/* A name that a guest claims for itself must not become one that other guests resolve. */
 	if (r == 0)
-		r = buf_addf(&b, "</dhcp>\n</ip>\n<options xmlns='http://libvirt.org/schemas/network/dnsmasq/1.0'>"
-				"<option value='dhcp-ignore-names'/></options>\n</network>\n");
+		r = buf_addf(&b,
+			"</dhcp>\n</ip>\n<options xmlns='http://libvirt.org/schemas/network/dnsmasq/1.0'>"
+			"<option value='dhcp-ignore-names'/></options>\n</network>\n");
 	if (r < 0)
 		return error_errno(e, -r, "cannot write the network %s", conf->net_name);
 	*ret_xml = TAKE_PTR(b.data);
@@ -61,8 +64,10 @@ static int network_matches(const struct host *h, virNetworkPtr n, struct error *
 	if (virNetworkGetUUIDString(n, uuid) < 0)
 		return virt_error(e, "cannot look at network %s", h->conf.net_name);
 	if (!str_equal(uuid, want))
-		return error_set(e, EEXIST, "libvirt has a network named %s that was not made by boxery; it is left alone, "
-				"set BOXERY_NET_NAME to another name in host.env", h->conf.net_name);
+		return error_set(e, EEXIST,
+			"libvirt has a network named %s that was not made by boxery; it is left alone, "
+			"set BOXERY_NET_NAME to another name in host.env",
+			h->conf.net_name);
 	xml = virNetworkGetXMLDesc(n, 0);
 	if (!xml)
 		return virt_error(e, "cannot look at network %s", h->conf.net_name);
@@ -71,7 +76,8 @@ static int network_matches(const struct host *h, virNetworkPtr n, struct error *
 		return r;
 	(void)str_format(address, "<ip address='%s'", s.gateway);
 	(void)str_format(mac, "<mac address='%s'", s.gateway_mac);
-	return strstr(xml, address) && strstr(xml, mac) && strstr(xml, "dhcp-ignore-names") && virNetworkIsActive(n) == 1;
+	return strstr(xml, address) && strstr(xml, mac) && strstr(xml, "dhcp-ignore-names") &&
+	       virNetworkIsActive(n) == 1;
 }
 
 static int guests_on_network(const struct host *h, struct error *e)
@@ -94,7 +100,9 @@ static int guests_on_network(const struct host *h, struct error *e)
 
 int network_ensure(struct host *h, struct error *e)
 {
-	CLEANUP(virNetworkFreep) virNetworkPtr n = virNetworkLookupByName(h->conn, h->conf.net_name), made = NULL;
+	CLEANUP(virNetworkFreep)
+	virNetworkPtr n = virNetworkLookupByName(h->conn, h->conf.net_name),
+		      made = NULL;
 	CLEANUP_FREE char *xml = NULL;
 	const virError *v;
 	int r;
@@ -107,8 +115,10 @@ int network_ensure(struct host *h, struct error *e)
 		if (r < 0)
 			return r;
 		if (r > 0)
-			return error_set(e, EBUSY, "network %s has other settings than host.env and %d running VMs on it; stop "
-					"them first", h->conf.net_name, r);
+			return error_set(e, EBUSY,
+				"network %s has other settings than host.env and %d running VMs on it; stop "
+				"them first",
+				h->conf.net_name, r);
 		if (virNetworkIsActive(n) == 1 && virNetworkDestroy(n) < 0)
 			return virt_error(e, "cannot stop network %s", h->conf.net_name);
 		if (virNetworkIsPersistent(n) == 1 && virNetworkUndefine(n) < 0)
@@ -123,6 +133,7 @@ int network_ensure(struct host *h, struct error *e)
 		return r;
 	made = virNetworkCreateXML(h->conn, xml);
 	if (!made)
-		return virt_error(e, "cannot start network %s (%s.0/24)", h->conf.net_name, h->conf.net_subnet);
+		return virt_error(
+			e, "cannot start network %s (%s.0/24)", h->conf.net_name, h->conf.net_subnet);
 	return 0;
 }

@@ -1,8 +1,8 @@
 #ifndef BOXERY_VM_NETWORK_H
 #define BOXERY_VM_NETWORK_H
 /*
- * One NAT network per host: a bridge with a fixed MAC and no spanning tree, and a DHCP reservation for each of the 240
- * slots, so that adding a VM changes nothing in it. No address is given to a MAC that has no slot.
+ * One NAT network per host: a bridge with a fixed MAC and no spanning tree, and a DHCP reservation for each
+ * of the 240 slots, so that adding a VM changes nothing in it. No address is given to a MAC that has no slot.
  * It is transient: a host's reboot, or libvirt's loss of it, is repaired by the next operation.
  */
 #include "vm/host.h"
@@ -13,6 +13,7 @@ enum uuid_kind { UUID_NETWORK = 1, UUID_FILTER = 2 };
 /* Ours are recognised by their uuid, which is made from the network's name. */
 void network_uuid(const char *net_name, enum uuid_kind kind, char ret[static VIR_UUID_STRING_BUFLEN]);
 int network_render(const struct hostconf *conf, char **ret_xml, struct error *e);
-/* Running with the settings of now, or -errno: a foreign one of that name, or other settings with guests on it. */
+/* Running with the settings of now, or -errno: a foreign one of that name, or other settings with guests on
+ * it. */
 int network_ensure(struct host *h, struct error *e);
 #endif

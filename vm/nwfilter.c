@@ -1,11 +1,13 @@
 /*
- * The per-guest wall made of libvirt's nwfilter, one filter for all guests with MAC, IP and GATEWAY as variables.
+ * The per-guest wall made of libvirt's nwfilter, one filter for all guests with MAC, IP and GATEWAY as
+ * variables.
  *
- * It uses layer 2 rules only. They run in the bridge's own PREROUTING and POSTROUTING, see every frame of a tap whether
- * it is bridged or routed afterwards, and do not depend on br_netfilter; nwfilter's layer 3 rules (<all/>, <tcp/>) go
- * through iptables' physdev match, which sees bridged traffic only when br_netfilter is on and then also the routed
- * traffic of the way out, so that one of them changes its meaning with a sysctl. Layer 2 rules know no state: that a
- * packet from port 22 belongs to a connection the host made is checked by the guard.
+ * It uses layer 2 rules only. They run in the bridge's own PREROUTING and POSTROUTING, see every frame of a
+ * tap whether it is bridged or routed afterwards, and do not depend on br_netfilter; nwfilter's layer 3 rules
+ * (<all/>, <tcp/>) go through iptables' physdev match, which sees bridged traffic only when br_netfilter is
+ * on and then also the routed traffic of the way out, so that one of them changes its meaning with a sysctl.
+ * Layer 2 rules know no state: that a packet from port 22 belongs to a connection the host made is checked by
+ * the guard.
  */
 #include "base/str.h"
 #include "linux/spawn.h"
@@ -29,40 +31,41 @@ struct rule {
 };
 /* In this order. `out` is from the guest. */
 static const struct rule before_ranges[] = {
-	{ "drop", "out", "<mac match='no' srcmacaddr='$MAC'/>" },
-	{ "accept", "out", "<arp arpsrcmacaddr='$MAC' arpsrcipaddr='$IP'/>" },
-	{ "accept", "out", "<ip srcipaddr='0.0.0.0' dstipaddr='255.255.255.255' protocol='udp' srcportstart='68' "
-			"dstportstart='67'/>" },
-	{ "drop", "out", "<ip match='no' srcipaddr='$IP'/>" },
-	{ "accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' srcportstart='68' dstportstart='67'/>" },
-	{ "accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' dstportstart='53'/>" },
-	{ "accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' dstportstart='53'/>" },
-	{ "accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' srcportstart='22'/>" },
-	{ "drop", "out", "<ip dstipaddr='$GATEWAY' dstipmask='24'/>" },
+	{"drop", "out", "<mac match='no' srcmacaddr='$MAC'/>"},
+	{"accept", "out", "<arp arpsrcmacaddr='$MAC' arpsrcipaddr='$IP'/>"},
+	{"accept", "out",
+		"<ip srcipaddr='0.0.0.0' dstipaddr='255.255.255.255' protocol='udp' srcportstart='68' "
+		"dstportstart='67'/>"},
+	{"drop", "out", "<ip match='no' srcipaddr='$IP'/>"},
+	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' srcportstart='68' dstportstart='67'/>"},
+	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' dstportstart='53'/>"},
+	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' dstportstart='53'/>"},
+	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' srcportstart='22'/>"},
+	{"drop", "out", "<ip dstipaddr='$GATEWAY' dstipmask='24'/>"},
 };
 static const struct rule after_ranges[] = {
-	{ "accept", "out", "<ip dstmacaddr='$GATEWAY_MAC'/>" },
-	{ "drop", "out", "<mac/>" },
+	{"accept", "out", "<ip dstmacaddr='$GATEWAY_MAC'/>"},
+	{"drop", "out", "<mac/>"},
 	/* Frames to the guest come from the bridge itself, never from another port. */
-	{ "drop", "in", "<mac match='no' srcmacaddr='$GATEWAY_MAC'/>" },
-	{ "accept", "in", "<arp/>" },
-	{ "accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='67' dstportstart='68'/>" },
-	{ "drop", "in", "<ip match='no' dstmacaddr='$MAC'/>" },
-	{ "accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='53'/>" },
-	{ "accept", "in", "<ip srcipaddr='$GATEWAY' protocol='tcp' srcportstart='53'/>" },
-	{ "accept", "in", "<ip srcipaddr='$GATEWAY' protocol='tcp' dstportstart='22'/>" },
+	{"drop", "in", "<mac match='no' srcmacaddr='$GATEWAY_MAC'/>"},
+	{"accept", "in", "<arp/>"},
+	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='67' dstportstart='68'/>"},
+	{"drop", "in", "<ip match='no' dstmacaddr='$MAC'/>"},
+	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='53'/>"},
+	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='tcp' srcportstart='53'/>"},
+	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='tcp' dstportstart='22'/>"},
 	/* "Fragmentation needed" of connections to elsewhere. */
-	{ "accept", "in", "<ip srcipaddr='$GATEWAY' protocol='icmp'/>" },
-	{ "drop", "in", "<ip srcipaddr='$GATEWAY' dstipmask='24'/>" },
-	{ "accept", "in", "<ip/>" },
-	{ "drop", "in", "<mac/>" },
+	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='icmp'/>"},
+	{"drop", "in", "<ip srcipaddr='$GATEWAY' dstipmask='24'/>"},
+	{"accept", "in", "<ip/>"},
+	{"drop", "in", "<mac/>"},
 };
 
 static int add_rule(struct buf *b, int *priority, const struct rule *r)
 {
 	*priority += 10;
-	return buf_addf(b, "<rule action='%s' direction='%s' priority='%d'>%s</rule>\n", r->action, r->direction, *priority,
-			r->match);
+	return buf_addf(b, "<rule action='%s' direction='%s' priority='%d'>%s</rule>\n", r->action,
+		r->direction, *priority, r->match);
 }
 
 int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e)
@@ -81,8 +84,10 @@ int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e)
 		const struct filter_range *f = &filter_closed_ranges[i];
 
 		priority += 10;
-		r = buf_addf(&b, "<rule action='drop' direction='out' priority='%d'><ip dstipaddr='%s' dstipmask='%s'/></rule>\n",
-				priority, f->address, f->prefix);
+		r = buf_addf(&b,
+			"<rule action='drop' direction='out' priority='%d'><ip dstipaddr='%s' "
+			"dstipmask='%s'/></rule>\n",
+			priority, f->address, f->prefix);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(after_ranges); i++)
 		r = add_rule(&b, &priority, &after_ranges[i]);
@@ -109,15 +114,20 @@ static int ensure(struct host *h, struct error *e)
 
 static int add_xml(struct buf *b, const struct slot *s)
 {
-	return buf_addf(b, "<port isolated='yes'/>\n<filterref filter='" FILTER_NAME "'>\n<parameter name='IP' value='%s'/>\n"
-			"<parameter name='GATEWAY' value='%s'/>\n<parameter name='GATEWAY_MAC' value='%s'/>\n</filterref>\n",
-			s->address, s->gateway, s->gateway_mac);
+	return buf_addf(b,
+		"<port isolated='yes'/>\n<filterref filter='" FILTER_NAME
+		"'>\n<parameter name='IP' value='%s'/>\n"
+		"<parameter name='GATEWAY' value='%s'/>\n<parameter name='GATEWAY_MAC' "
+		"value='%s'/>\n</filterref>\n",
+		s->address, s->gateway, s->gateway_mac);
 }
 
 static int not_active(struct error *e, const struct slot *s, const char *why)
 {
-	return error_set(e, ENOTCONN, "the network filter of %s (%s) is not in force: %s; reset the VM, or restart libvirtd to "
-			"have it made again", s->tap, s->address, why);
+	return error_set(e, ENOTCONN,
+		"the network filter of %s (%s) is not in force: %s; reset the VM, or restart libvirtd to "
+		"have it made again",
+		s->tap, s->address, why);
 }
 
 /* The next line of a listing, cut off; NULL at the end. */
@@ -150,7 +160,7 @@ static void see_rule(struct chain_seen *c, const struct slot *s, const char *lin
 int nwfilter_listing_check(const char *listing, const struct slot *s, struct error *e)
 {
 	char line[256], in_chain[64], out_chain[64], in_jump[96], out_jump[96], head[96];
-	struct chain_seen in = { 0 }, out = { 0 }, *chain = NULL;
+	struct chain_seen in = {0}, out = {0}, *chain = NULL;
 	bool in_jumps = false, out_jumps = false;
 	const char *p = listing;
 	size_t out_want = ARRAY_SIZE(before_ranges) + filter_closed_ranges_count, in_want = 0;
@@ -185,7 +195,8 @@ int nwfilter_listing_check(const char *listing, const struct slot *s, struct err
 
 static int binding_check(struct host *h, const struct slot *s, struct error *e)
 {
-	CLEANUP(virNWFilterBindingFreep) virNWFilterBindingPtr b = virNWFilterBindingLookupByPortDev(h->conn, s->tap);
+	CLEANUP(virNWFilterBindingFreep)
+	virNWFilterBindingPtr b = virNWFilterBindingLookupByPortDev(h->conn, s->tap);
 	CLEANUP_FREE char *xml = NULL;
 	char mac[64], ip[64];
 	const virError *v;
@@ -201,7 +212,8 @@ static int binding_check(struct host *h, const struct slot *s, struct error *e)
 		return virt_error(e, "cannot ask for the network filter of %s", s->tap);
 	(void)str_format(mac, "<mac address='%s'/>", s->mac);
 	(void)str_format(ip, "<parameter name='IP' value='%s'/>", s->address);
-	if (!str_equal(virNWFilterBindingGetFilterName(b), FILTER_NAME) || !strstr(xml, mac) || !strstr(xml, ip))
+	if (!str_equal(virNWFilterBindingGetFilterName(b), FILTER_NAME) || !strstr(xml, mac) ||
+		!strstr(xml, ip))
 		return not_active(e, s, "libvirt's binding for the tap is another one");
 	return 0;
 }
@@ -209,7 +221,7 @@ static int binding_check(struct host *h, const struct slot *s, struct error *e)
 static int active(struct host *h, const struct slot *s, struct error *e)
 {
 	/* The program libvirt uses as well, so that nft and legacy variants cannot be mixed up. */
-	static const char *const argv[] = { "ebtables", "--concurrent", "-t", "nat", "-L", NULL };
+	static const char *const argv[] = {"ebtables", "--concurrent", "-t", "nat", "-L", NULL};
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	CLEANUP_FREE char *listing = NULL;
 	int r;

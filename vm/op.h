@@ -1,15 +1,13 @@
 #ifndef BOXERY_VM_OP_H
 #define BOXERY_VM_OP_H
 /*
- * One function per verb. The request's strings have been checked by main; res starts as zeros and keeps what was filled
- * in only when the result is 0. All are idempotent: whatever point a process of an earlier try was killed at, doing it
- * again ends the same.
+ * One function per verb. The request's strings have been checked by main; res starts as zeros and keeps what
+ * was filled in only when the result is 0. All are idempotent: whatever point a process of an earlier try was
+ * killed at, doing it again ends the same.
  */
 #include "vm/host.h"
 #include "vm/settings.h"
 #include "vm/virt.h"
-
-#define NETWORK_TIMEOUT_NOTE "network and filter are in force"
 
 typedef int (*op_fn)(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_check(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
@@ -26,10 +24,10 @@ int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, 
 
 /* Network, filter and guard, under their lock. */
 int op_network(struct host *h, struct error *e);
-/* Sends a VM_ENTRY for each domain of ours and, when `stopped` too, for each settings file without one. found is called
- * for each running one; may be NULL. */
-int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life), void *userdata,
-		struct error *e);
+/* Sends a VM_ENTRY for each domain of ours and, when `stopped` too, for each settings file without one. found
+ * is called for each running one; may be NULL. */
+int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life),
+	void *userdata, struct error *e);
 /* start.c: is what runs the disk chain it should be? */
 int start_check_disks(virDomainPtr d, const char *const *want, size_t n_want, struct error *e);
 #endif

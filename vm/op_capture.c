@@ -25,6 +25,7 @@ int op_capture(struct host *h, const struct vm_request *q, struct vm_result *res
 	if (r < 0)
 		return r;
 	if (r == 1)
-		return error_set(e, EBUSY, "%s is running; its disk can be captured only while it is off", q->name);
+		return error_set(
+			e, EBUSY, "%s is running; its disk can be captured only while it is off", q->name);
 	return clean_capture(h, &s, e);
 }

@@ -28,8 +28,9 @@ static int check_libvirt(struct host *h, struct error *e)
 		return r;
 	if (virConnectGetLibVersion(h->conn, &libvirt) < 0 || virConnectGetVersion(h->conn, &qemu) < 0)
 		return virt_error(e, "cannot ask libvirt at %s for versions", h->conf.libvirt_uri);
-	host_step_done(h, "libvirt %lu.%lu.%lu at %s, QEMU %lu.%lu.%lu", libvirt / 1000000, libvirt / 1000 % 1000, libvirt % 1000,
-			h->conf.libvirt_uri, qemu / 1000000, qemu / 1000 % 1000, qemu % 1000);
+	host_step_done(h, "libvirt %lu.%lu.%lu at %s, QEMU %lu.%lu.%lu", libvirt / 1000000,
+		libvirt / 1000 % 1000, libvirt % 1000, h->conf.libvirt_uri, qemu / 1000000,
+		qemu / 1000 % 1000, qemu % 1000);
 	return 0;
 }
 
@@ -44,8 +45,8 @@ static int check_network(struct host *h, struct error *e)
 		r = network_ensure(h, e);
 	if (r < 0)
 		return r;
-	host_step_done(h, "network %s is up: %s.0/24, NAT, bridge virbr-%s", h->conf.net_name, h->conf.net_subnet,
-			h->conf.net_name);
+	host_step_done(h, "network %s is up: %s.0/24, NAT, bridge virbr-%s", h->conf.net_name,
+		h->conf.net_subnet, h->conf.net_name);
 	host_step_begin(h, "isolation");
 	r = filter_ensure(h, e);
 	if (r < 0)
@@ -54,10 +55,12 @@ static int check_network(struct host *h, struct error *e)
 		r = guard_active(h, e);
 		if (r < 0)
 			return r;
-		host_step_done(h, "on: per guest by %s, around the bridge by nftables", filter_implementation(h)->name);
+		host_step_done(h, "on: per guest by %s, around the bridge by nftables",
+			filter_implementation(h)->name);
 	} else {
-		host_step_done(h, "OFF by BOXERY_NET_ISOLATION in host.env: guests reach this host and its networks, and no "
-				"secret is delivered to them");
+		host_step_done(h, "OFF by BOXERY_NET_ISOLATION in host.env: guests reach this host and its "
+				  "networks, and no "
+				  "secret is delivered to them");
 	}
 	return 0;
 }
@@ -83,6 +86,10 @@ int op_check(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	if (r < 0)
 		return r;
 	res->kvm = c.kvm;
-	host_step_done(h, "%s: %s", !c.known ? "undecided" : c.kvm ? "KVM" : "software emulation (slow)", c.why);
+	host_step_done(h, "%s: %s",
+		!c.known ? "undecided"
+		: c.kvm	 ? "KVM"
+			 : "software emulation (slow)",
+		c.why);
 	return 0;
 }

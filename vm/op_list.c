@@ -14,9 +14,10 @@ struct listing {
 	size_t n;
 };
 
-static int send_entry(struct host *h, const char *name, const struct settings *s, const struct life *life, struct error *e)
+static int send_entry(
+	struct host *h, const char *name, const struct settings *s, const struct life *life, struct error *e)
 {
-	struct vm_entry m = { .head = MSG_HEAD(VM_ENTRY, struct vm_entry, h->seq) };
+	struct vm_entry m = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, h->seq)};
 	struct slot place;
 
 	(void)str_copy(m.name, name);
@@ -44,8 +45,8 @@ static int send_stopped(void *userdata, const struct settings *s, struct error *
 	return send_entry(l->h, s->name, s, NULL, e);
 }
 
-static int send_running(struct listing *l, virDomainPtr d, void (*found)(void *userdata, const struct life *life),
-		void *userdata, struct error *e)
+static int send_running(struct listing *l, virDomainPtr d,
+	void (*found)(void *userdata, const struct life *life), void *userdata, struct error *e)
 {
 	struct settings s;
 	struct life life;
@@ -64,8 +65,8 @@ static int send_running(struct listing *l, virDomainPtr d, void (*found)(void *u
 	return send_entry(l->h, life.name, known ? &s : NULL, &life, e);
 }
 
-int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life), void *userdata,
-		struct error *e)
+int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life),
+	void *userdata, struct error *e)
 {
 	CLEANUP_FREE struct listing *l = calloc(1, sizeof(*l));
 	virDomainPtr *all = NULL;
@@ -121,7 +122,7 @@ int op_filter(struct host *h, const struct vm_request *q, struct vm_result *res,
 	if (r == 0 || !virt_runs(d))
 		return error_set(e, ENOTCONN, "%s is not running", q->name);
 	if (life.generation != q->generation)
-		return error_set(e, ESTALE, "%s runs in its life %llu, not %llu", q->name, (unsigned long long)life.generation,
-				(unsigned long long)q->generation);
+		return error_set(e, ESTALE, "%s runs in its life %llu, not %llu", q->name,
+			(unsigned long long)life.generation, (unsigned long long)q->generation);
 	return filter_active(h, &place, e);
 }

@@ -20,14 +20,14 @@ static int check_sizes(const struct vm_request *q, struct error *e)
 		return error_errno(e, errno, "cannot ask for this host's memory");
 	mib = (uint64_t)si.totalram * si.mem_unit / (1024 * 1024);
 	if (q->memory_mib < MEMORY_MIN_MIB)
-		return error_set(e, EINVAL, "a VM with %u MiB of memory would not boot; give it at least %d", q->memory_mib,
-				MEMORY_MIN_MIB);
+		return error_set(e, EINVAL, "a VM with %u MiB of memory would not boot; give it at least %d",
+			q->memory_mib, MEMORY_MIN_MIB);
 	if (q->memory_mib > mib)
-		return error_set(e, ENOMEM, "a VM with %u MiB of memory does not fit: this host has %llu MiB", q->memory_mib,
-				(unsigned long long)mib);
+		return error_set(e, ENOMEM, "a VM with %u MiB of memory does not fit: this host has %llu MiB",
+			q->memory_mib, (unsigned long long)mib);
 	if (q->cpus == 0 || q->cpus > (uint32_t)get_nprocs())
-		return error_set(e, EINVAL, "a VM with %u CPUs: this host has %d, so 1 to %d are possible", q->cpus,
-				get_nprocs(), get_nprocs());
+		return error_set(e, EINVAL, "a VM with %u CPUs: this host has %d, so 1 to %d are possible",
+			q->cpus, get_nprocs(), get_nprocs());
 	return 0;
 }
 
@@ -39,8 +39,9 @@ static int check_disk(const struct vm_request *q, const struct base_image *base,
 	if (r < 0)
 		return r;
 	if (q->disk_gib * GIB < size)
-		return error_set(e, EINVAL, "a disk of %u GiB is smaller than the base image %s, which has %llu GiB", q->disk_gib,
-				base->name, (unsigned long long)((size + GIB - 1) / GIB));
+		return error_set(e, EINVAL,
+			"a disk of %u GiB is smaller than the base image %s, which has %llu GiB", q->disk_gib,
+			base->name, (unsigned long long)((size + GIB - 1) / GIB));
 	return 0;
 }
 
@@ -60,15 +61,19 @@ static int slot_is_free(void *userdata, const struct settings *s, struct error *
 
 static bool same(const struct settings *a, const struct settings *b)
 {
-	return a->slot == b->slot && a->cpus == b->cpus && a->memory_mib == b->memory_mib && a->disk_gib == b->disk_gib &&
-			str_equal(a->image, b->image);
+	return a->slot == b->slot && a->cpus == b->cpus && a->memory_mib == b->memory_mib &&
+	       a->disk_gib == b->disk_gib && str_equal(a->image, b->image);
 }
 
 int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP_FD int lock = -1;
-	struct slot_use use = { .slot = q->slot, .name = q->name };
-	struct settings s = { .slot = q->slot, .cpus = q->cpus, .memory_mib = q->memory_mib, .disk_gib = q->disk_gib }, old;
+	struct slot_use use = {.slot = q->slot, .name = q->name};
+	struct settings s = {.slot = q->slot,
+				.cpus = q->cpus,
+				.memory_mib = q->memory_mib,
+				.disk_gib = q->disk_gib},
+			old;
 	struct base_image base;
 	struct slot place;
 	char file[64];
@@ -97,7 +102,8 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	if (r < 0 && r != -ENOENT)
 		return settings_load(h, q->name, &old, e);
 	(void)str_format(file, "vms/%s.qcow2", q->name);
-	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try that ended. */
+	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try
+	 * that ended. */
 	if (r == -ENOENT || faccessat(h->image_fd, file, F_OK, 0) < 0) {
 		r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);
 		if (r == 0)
@@ -106,6 +112,7 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 			return r;
 	}
 	(void)str_copy(res->address, place.address);
-	host_step_done(h, "%u CPUs, %u MiB, %u GiB on %s, address %s", s.cpus, s.memory_mib, s.disk_gib, s.image, place.address);
+	host_step_done(h, "%u CPUs, %u MiB, %u GiB on %s, address %s", s.cpus, s.memory_mib, s.disk_gib,
+		s.image, place.address);
 	return 0;
 }

@@ -11,7 +11,8 @@
 #define STOP_TIMEOUT_MS 60000
 #define POLL_MS 200
 
-/* Destroys the domain of that name when it is ours. generation 0: any life. */
+/* Destroys the domain of that name when it is ours and of a life up to `generation`. */
+#define ANY_LIFE UINT64_MAX
 static int end_domain(struct host *h, const char *name, uint64_t generation, struct error *e)
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
@@ -26,9 +27,9 @@ static int end_domain(struct host *h, const char *name, uint64_t generation, str
 		host_step_done(h, "no domain");
 		return 0;
 	}
-	if (generation && life.generation > generation)
-		return error_set(e, ESTALE, "%s runs in its life %llu; a reset of life %llu came too late", name,
-				(unsigned long long)life.generation, (unsigned long long)generation);
+	if (life.generation > generation)
+		return error_set(e, ESTALE, "%s runs in its life %llu; a reset of life %llu came too late",
+			name, (unsigned long long)life.generation, (unsigned long long)generation);
 	r = virt_destroy(h, d, e);
 	if (r == 0)
 		host_step_done(h, "life %llu ended", (unsigned long long)life.generation);
@@ -44,11 +45,11 @@ static int record_generation(struct host *h, const char *name, uint64_t generati
 	if (r < 0)
 		return r;
 	if (g.generation > generation)
-		return error_set(e, ESTALE, "%s has had its life %llu; a reset of life %llu came too late", name,
-				(unsigned long long)g.generation, (unsigned long long)generation);
+		return error_set(e, ESTALE, "%s has had its life %llu; a reset of life %llu came too late",
+			name, (unsigned long long)g.generation, (unsigned long long)generation);
 	if (g.generation == generation && !g.begun)
 		return 0;
-	return generation_save(h, name, &(struct generation){ .generation = generation }, e);
+	return generation_save(h, name, &(struct generation){.generation = generation}, e);
 }
 
 int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
@@ -101,10 +102,13 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 			host_sleep_ms(POLL_MS);
 	if (!virt_runs(d)) {
 		host_step_done(h, "powered off by itself");
-		return end_domain(h, q->name, 0, e);
+		return end_domain(h, q->name, ANY_LIFE, e);
 	}
-	host_step_done(h, "%s", asked.code ? asked.text : q->flags & VM_FLAG_FORCE ? "not asked" : "no power-off in time");
-	return end_domain(h, q->name, 0, e);
+	host_step_done(h, "%s",
+		asked.code		   ? asked.text
+		: q->flags & VM_FLAG_FORCE ? "not asked"
+					   : "no power-off in time");
+	return end_domain(h, q->name, ANY_LIFE, e);
 }
 
 static int remove_files(struct host *h, const char *name, struct error *e)
@@ -112,7 +116,7 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 	/* The lock file stays: it is the lock, and it is empty. */
 	static const struct {
 		const char *folder, *suffix;
-	} files[] = { { "run", "gen" }, { "console", "log" }, { "console", "log.1" } };
+	} files[] = {{"run", "gen"}, {"console", "log"}, {"console", "log.1"}};
 	char file[64];
 	int r;
 
@@ -149,8 +153,9 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 	if (r < 0)
 		return r;
 	if (r == 1 && virt_runs(d) && !(q->flags & VM_FLAG_FORCE))
-		return error_set(e, EBUSY, "%s is running; stop it first, or remove it with --force", q->name);
-	r = end_domain(h, q->name, 0, e);
+		return error_set(
+			e, EBUSY, "%s is running; stop it first, or remove it with --force", q->name);
+	r = end_domain(h, q->name, ANY_LIFE, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "files");

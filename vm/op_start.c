@@ -1,10 +1,11 @@
 /*
- * A life: lock, refuse a stale generation, record it, overlay, network and filter, domain, agent, begin, check. The
- * guest counts as started only when all of it has passed; on any failure its domain is destroyed again and the keeper's
- * reset does the rest.
+ * A life: lock, refuse a stale generation, record it, overlay, network and filter, domain, agent, begin,
+ * check. The guest counts as started only when all of it has passed; on any failure its domain is destroyed
+ * again and the keeper's reset does the rest.
  *
- * The generation is on disk before the domain exists, so that after a crash no two domains of one life can follow each
- * other. What begin returned is kept beside it: a keeper that lost our result may ask again and gets the same answer.
+ * The generation is on disk before the domain exists, so that after a crash no two domains of one life can
+ * follow each other. What begin returned is kept beside it: a keeper that lost our result may ask again and
+ * gets the same answer.
  */
 #include "base/str.h"
 #include "linux/clock.h"
@@ -24,6 +25,7 @@
 
 #define BEGIN_TIMEOUT_MS 60000
 #define CLOCK_SKEW_MAX_MS 1000
+#define CLOCK_SKEW_GOOD_MS 500
 #define CHAIN_MAX 3
 
 struct start {
@@ -90,18 +92,19 @@ static int running_already(struct start *s, struct vm_result *res, struct error 
 	found = virt_find(s->h, s->q->name, &d, &life, e);
 	if (found < 0)
 		return found;
-	if (found && life.generation == s->q->generation && g.generation == life.generation && g.begun && virt_runs(d)) {
+	if (found && life.generation == s->q->generation && g.generation == life.generation && g.begun &&
+		virt_runs(d)) {
 		(void)str_copy(res->host_key, g.host_key);
 		(void)str_copy(res->address, s->slot.address);
 		res->kvm = g.kvm;
 		return 1;
 	}
 	if (found)
-		return error_set(e, ESTALE, "%s is running already in its life %llu; reset it first", s->q->name,
-				(unsigned long long)life.generation);
+		return error_set(e, ESTALE, "%s is running already in its life %llu; reset it first",
+			s->q->name, (unsigned long long)life.generation);
 	if (s->q->generation <= g.generation)
-		return error_set(e, ESTALE, "%s has had its life %llu already; life %llu is refused", s->q->name,
-				(unsigned long long)g.generation, (unsigned long long)s->q->generation);
+		return error_set(e, ESTALE, "%s has had its life %llu already; life %llu is refused",
+			s->q->name, (unsigned long long)g.generation, (unsigned long long)s->q->generation);
 	return 0;
 }
 
@@ -119,8 +122,11 @@ static int prepare_disk(struct start *s, struct error *e)
 	if (s->plain) {
 		(void)str_format(file, "vms/%s.qcow2", s->s.name);
 		if (!str_equal(s->base.disk_identity, s->s.base_identity))
-			return error_set(e, ESTALE, "the base image %s was replaced or changed since %s was made on it; remove the VM "
-					"and make it again", s->s.image, s->s.name);
+			return error_set(e, ESTALE,
+				"the base image %s was replaced or changed since %s was made on it; remove "
+				"the VM "
+				"and make it again",
+				s->s.image, s->s.name);
 		if (faccessat(h->image_fd, file, F_OK, 0) < 0)
 			return error_errno(e, errno, "the disk of %s, %s", s->s.name, s->overlay);
 		s->chain[s->n_chain++] = s->base.disk;
@@ -138,7 +144,8 @@ static int prepare_disk(struct start *s, struct error *e)
 	return 0;
 }
 
-/* The console of the life before is kept; the new file is there before QEMU, so that its owner can be given it. */
+/* The console of the life before is kept; the new file is there before QEMU, so that its owner can be given
+ * it. */
 static int prepare_console(struct start *s, struct error *e)
 {
 	char now[64], before[64];
@@ -160,17 +167,29 @@ static int prepare_network(struct start *s, struct error *e)
 	r = op_network(s->h, e);
 	if (r < 0)
 		return r;
-	host_step_done(s->h, "%s, isolation %s", s->h->conf.net_name, s->h->conf.net_isolation ? "on" : "OFF");
+	host_step_done(
+		s->h, "%s, isolation %s", s->h->conf.net_name, s->h->conf.net_isolation ? "on" : "OFF");
 	return 0;
 }
 
 static int create_domain(struct start *s, struct error *e)
 {
 	const struct filter_ops *filter = filter_implementation(s->h);
-	const struct domain_spec spec = { .name = s->s.name, .net_name = s->h->conf.net_name, .generation = s->q->generation,
-		.arch = s->base.arch, .kvm = s->virt.kvm, .cpus = s->s.cpus, .memory_mib = s->s.memory_mib,
-		.kernel = s->base.kernel, .initrd = s->base.initrd, .cmdline = s->base.cmdline, .disk = s->overlay,
-		.disposable = !s->plain, .console = s->console, .slot = &s->slot, .add_filter = filter ? filter->add_xml : NULL };
+	const struct domain_spec spec = {.name = s->s.name,
+		.net_name = s->h->conf.net_name,
+		.generation = s->q->generation,
+		.arch = s->base.arch,
+		.kvm = s->virt.kvm,
+		.cpus = s->s.cpus,
+		.memory_mib = s->s.memory_mib,
+		.kernel = s->base.kernel,
+		.initrd = s->base.initrd,
+		.cmdline = s->base.cmdline,
+		.disk = s->overlay,
+		.disposable = !s->plain,
+		.console = s->console,
+		.slot = &s->slot,
+		.add_filter = filter ? filter->add_xml : NULL};
 	CLEANUP_FREE char *xml = NULL;
 	int r;
 
@@ -179,7 +198,7 @@ static int create_domain(struct start *s, struct error *e)
 	if (r == 0)
 		r = prepare_console(s, e);
 	if (r == 0)
-		r = generation_save(s->h, s->s.name, &(struct generation){ .generation = s->q->generation }, e);
+		r = generation_save(s->h, s->s.name, &(struct generation){.generation = s->q->generation}, e);
 	if (r < 0)
 		return r;
 	s->created = true;
@@ -266,26 +285,28 @@ static int begin(struct start *s, const struct hostkey *key, struct begin_answer
 
 int start_check_disks(virDomainPtr d, const char *const *want, size_t n_want, struct error *e)
 {
-	virDomainPtr list[] = { d, NULL };
+	virDomainPtr list[] = {d, NULL};
 	virDomainStatsRecordPtr *stats = NULL;
 	char field[32];
 	unsigned count = 0;
 	int r = 0;
 
-	if (virDomainListGetStats(list, VIR_DOMAIN_STATS_BLOCK, &stats, VIR_CONNECT_GET_ALL_DOMAINS_STATS_BACKING) != 1) {
+	if (virDomainListGetStats(
+		    list, VIR_DOMAIN_STATS_BLOCK, &stats, VIR_CONNECT_GET_ALL_DOMAINS_STATS_BACKING) != 1) {
 		r = virt_error(e, "cannot ask for the disks of %s", virDomainGetName(d));
 	} else {
 		(void)virTypedParamsGetUInt(stats[0]->params, stats[0]->nparams, "block.count", &count);
 		if (count != n_want)
-			r = error_set(e, ESTALE, "the disk of %s has %u layers, not %zu", virDomainGetName(d), count, n_want);
+			r = error_set(e, ESTALE, "the disk of %s has %u layers, not %zu", virDomainGetName(d),
+				count, n_want);
 		for (size_t i = 0; r == 0 && i < n_want; i++) {
 			const char *path = NULL;
 
 			(void)str_format(field, "block.%zu.path", i);
 			(void)virTypedParamsGetString(stats[0]->params, stats[0]->nparams, field, &path);
 			if (!str_equal(path, want[i]))
-				r = error_set(e, ESTALE, "layer %zu of the disk of %s is %s, not %s", i, virDomainGetName(d),
-						path ? path : "nothing", want[i]);
+				r = error_set(e, ESTALE, "layer %zu of the disk of %s is %s, not %s", i,
+					virDomainGetName(d), path ? path : "nothing", want[i]);
 		}
 	}
 	virDomainStatsRecordListFree(stats);
@@ -299,20 +320,29 @@ static int check(struct start *s, const struct hostkey *key, const struct begin_
 
 	host_step_begin(s->h, "check");
 	if (a->generation != s->q->generation)
-		return error_set(e, ESTALE, "%s says its life is %llu", s->s.name, (unsigned long long)a->generation);
+		return error_set(
+			e, ESTALE, "%s says its life is %llu", s->s.name, (unsigned long long)a->generation);
 	if (!str_equal(a->host_key, key->public_line))
-		return error_set(e, EBADMSG, "%s has another ssh host key than the one it was given", s->s.name);
+		return error_set(
+			e, EBADMSG, "%s has another ssh host key than the one it was given", s->s.name);
 	if (!str_equal(a->address, s->slot.address))
-		return error_set(e, EBADMSG, "%s says its address is %s, not %s", s->s.name, a->address, s->slot.address);
+		return error_set(e, EBADMSG, "%s says its address is %s, not %s", s->s.name, a->address,
+			s->slot.address);
 	if (a->lease)
-		return error_set(e, ESTALE, "%s is not clean: something of an earlier life lies under /run/boxery", s->s.name);
+		return error_set(e, ESTALE,
+			"%s is not clean: something of an earlier life lies under /run/boxery", s->s.name);
 	if (!str_equal(a->system, "running") && !str_equal(a->system, "degraded"))
-		return error_set(e, EBADMSG, "%s did not finish its boot: its system is '%s'", s->s.name, a->system);
+		return error_set(
+			e, EBADMSG, "%s did not finish its boot: its system is '%s'", s->s.name, a->system);
 	r = agent_clock_skew_ms(s->domain, &skew, e);
+	/* begin set it, but on a busy host the way there may have taken long. */
+	if (r == 0 && skew >= CLOCK_SKEW_GOOD_MS && agent_clock_set(s->domain, NULL) == 0)
+		r = agent_clock_skew_ms(s->domain, &skew, e);
 	if (r < 0)
 		return r;
 	if (skew >= CLOCK_SKEW_MAX_MS)
-		return error_set(e, EBADMSG, "the clock of %s is %llu ms off", s->s.name, (unsigned long long)skew);
+		return error_set(
+			e, EBADMSG, "the clock of %s is %llu ms off", s->s.name, (unsigned long long)skew);
 	r = start_check_disks(s->domain, s->chain, s->n_chain, e);
 	if (r == 0 && !s->plain)
 		r = clean_check(s->h, s->s.name, &s->clean, e);
@@ -320,15 +350,16 @@ static int check(struct start *s, const struct hostkey *key, const struct begin_
 		r = filter_active(s->h, &s->slot, e);
 	if (r < 0)
 		return r;
-	host_step_done(s->h, "%s, clock %llu ms off", s->plain ? "own disk" : "clean", (unsigned long long)skew);
+	host_step_done(
+		s->h, "%s, clock %llu ms off", s->plain ? "own disk" : "clean", (unsigned long long)skew);
 	return 0;
 }
 
 static int run(struct start *s, struct vm_result *res, struct error *e)
 {
-	CLEANUP(hostkey_free) struct hostkey key = { 0 };
+	CLEANUP(hostkey_free) struct hostkey key = {0};
 	struct begin_answer answer;
-	struct generation g = { .generation = s->q->generation, .begun = true, .kvm = s->virt.kvm };
+	struct generation g = {.generation = s->q->generation, .begun = true, .kvm = s->virt.kvm};
 	int r;
 
 	r = prepare_disk(s, e);
@@ -362,13 +393,14 @@ static void give_up(struct start *s)
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
 	struct life life;
 
-	if (s->created && virt_find(s->h, s->q->name, &d, &life, NULL) == 1 && life.generation == s->q->generation)
+	if (s->created && virt_find(s->h, s->q->name, &d, &life, NULL) == 1 &&
+		life.generation == s->q->generation)
 		(void)virt_destroy(s->h, d, NULL);
 }
 
 int op_start(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
-	CLEANUP(start_done) struct start s = { .h = h, .q = q, .plain = q->flags & VM_FLAG_PLAIN };
+	CLEANUP(start_done) struct start s = {.h = h, .q = q, .plain = q->flags & VM_FLAG_PLAIN};
 	CLEANUP_FD int lock = -1;
 	int r;
 

@@ -1,15 +1,17 @@
 /*
- * The long-lived child: tells the keeper which of our domains run and when one stops, and keeps consoles under their cap.
- * One thread on libvirt's event loop. The full listing is sent at each (re)connect and again every RELIST_MS, so that an
- * event that was lost costs seconds, not the truth. The process ends when the keeper's end of the socket closes.
+ * The long-lived child: tells the keeper which of our domains run and when one stops, and keeps consoles
+ * under their cap. One thread on libvirt's event loop. The full listing is sent at each (re)connect and again
+ * every RELIST_MS, so that an event that was lost costs seconds, not the truth. The process ends when the
+ * keeper's end of the socket closes.
  *
- * Consoles: QEMU (or virtlogd) appends to console/NAME.log for as long as the guest runs, and opened it with O_APPEND. So
- * a file can be cut under it: ftruncate to nothing, and the next byte goes to the new end. The last CONSOLE_KEEP bytes are
- * put back first. What the guest writes between the reading and the cut is lost; it is a hint for people. With a look each
- * CONSOLE_MS the overrun is what a serial port can carry in that time.
+ * Consoles: QEMU (or virtlogd) appends to console/NAME.log for as long as the guest runs, and opened it with
+ * O_APPEND. So a file can be cut under it: ftruncate to nothing, and the next byte goes to the new end. The
+ * last CONSOLE_KEEP bytes are put back first. What the guest writes between the reading and the cut is lost;
+ * it is a hint for people. With a look each CONSOLE_MS the overrun is what a serial port can carry in that
+ * time.
  *
- * A stopped libvirtd is noticed at once (the socket closes), a hung one by keepalive. Opening a connection to a hung one
- * would block: the alarm ends this process then, and the keeper starts another.
+ * A stopped libvirtd is noticed at once (the socket closes), a hung one by keepalive. Opening a connection to
+ * a hung one would block: the alarm ends this process then, and the keeper starts another.
  */
 #include "base/str.h"
 #include "vm/op.h"
@@ -36,7 +38,7 @@ struct watch {
 	size_t n_known;
 	int timer;
 	bool connected, lost, told_lost; /* lost: by the close callback, acted upon outside of it */
-	int result; /* not 0: end the loop */
+	int result;			 /* not 0: end the loop */
 	struct error error;
 };
 
@@ -48,7 +50,7 @@ static void stop_watching(struct watch *w, int r)
 
 static void send_event(struct watch *w, enum vm_event_kind kind, const struct life *life, const char *text)
 {
-	struct vm_event_msg m = { .head = MSG_HEAD(VM_EVENT, struct vm_event_msg, w->h->seq), .kind = kind };
+	struct vm_event_msg m = {.head = MSG_HEAD(VM_EVENT, struct vm_event_msg, w->h->seq), .kind = kind};
 	int r;
 
 	if (life) {
@@ -87,10 +89,13 @@ static void forget(struct watch *w, struct life *k)
 
 static const char *stopped_word(int detail)
 {
-	static const char *const words[] = { [VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN] = "shutdown",
-		[VIR_DOMAIN_EVENT_STOPPED_DESTROYED] = "destroyed", [VIR_DOMAIN_EVENT_STOPPED_CRASHED] = "crashed",
-		[VIR_DOMAIN_EVENT_STOPPED_MIGRATED] = "migrated", [VIR_DOMAIN_EVENT_STOPPED_SAVED] = "saved",
-		[VIR_DOMAIN_EVENT_STOPPED_FAILED] = "failed", [VIR_DOMAIN_EVENT_STOPPED_FROM_SNAPSHOT] = "snapshot" };
+	static const char *const words[] = {[VIR_DOMAIN_EVENT_STOPPED_SHUTDOWN] = "shutdown",
+		[VIR_DOMAIN_EVENT_STOPPED_DESTROYED] = "destroyed",
+		[VIR_DOMAIN_EVENT_STOPPED_CRASHED] = "crashed",
+		[VIR_DOMAIN_EVENT_STOPPED_MIGRATED] = "migrated",
+		[VIR_DOMAIN_EVENT_STOPPED_SAVED] = "saved",
+		[VIR_DOMAIN_EVENT_STOPPED_FAILED] = "failed",
+		[VIR_DOMAIN_EVENT_STOPPED_FROM_SNAPSHOT] = "snapshot"};
 
 	return detail >= 0 && (size_t)detail < ARRAY_SIZE(words) ? words[detail] : "stopped";
 }
@@ -158,7 +163,8 @@ static void missing(struct watch *w, const struct relist *l)
 		bool there = false;
 
 		for (size_t j = 0; j < l->n; j++)
-			there |= str_equal(l->seen[j].name, k->name) && l->seen[j].generation == k->generation;
+			there |=
+				str_equal(l->seen[j].name, k->name) && l->seen[j].generation == k->generation;
 		if (there) {
 			i++;
 			continue;
@@ -210,9 +216,9 @@ static void reconnect(struct watch *w)
 	}
 	c = w->h->conn;
 	if (virConnectSetKeepAlive(c, KEEPALIVE_S, KEEPALIVE_COUNT) < 0 ||
-			virConnectRegisterCloseCallback(c, on_close, w, NULL) < 0 ||
-			virConnectDomainEventRegisterAny(c, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
-					VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), w, NULL) < 0) {
+		virConnectRegisterCloseCallback(c, on_close, w, NULL) < 0 ||
+		virConnectDomainEventRegisterAny(c, NULL, VIR_DOMAIN_EVENT_ID_LIFECYCLE,
+			VIR_DOMAIN_EVENT_CALLBACK(on_lifecycle), w, NULL) < 0) {
 		(void)virt_error(&e, "cannot watch libvirt at %s", w->h->conf.libvirt_uri);
 		disconnect(w, e.text);
 		return;
@@ -298,8 +304,9 @@ int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	w->timer = virEventAddTimeout(0, on_timer, w, NULL);
 	console = virEventAddTimeout(CONSOLE_MS, on_console_timer, w, NULL);
 	if (w->timer < 0 || console < 0 ||
-			virEventAddHandle(h->report_fd, VIR_EVENT_HANDLE_READABLE | VIR_EVENT_HANDLE_HANGUP |
-					VIR_EVENT_HANDLE_ERROR, on_keeper, w, NULL) < 0)
+		virEventAddHandle(h->report_fd,
+			VIR_EVENT_HANDLE_READABLE | VIR_EVENT_HANDLE_HANGUP | VIR_EVENT_HANDLE_ERROR,
+			on_keeper, w, NULL) < 0)
 		return virt_error(e, "cannot watch libvirt");
 	while (w->result == 0)
 		if (virEventRunDefaultImpl() < 0)

@@ -12,7 +12,8 @@
 #define PROBE_MEMORY_MIB 512
 #define PROBE_POLL_MS 100
 #define CONSOLE_READ_MAX (256 * 1024)
-/* The kernel's own line when it hands over to the initrd: memory, timers, interrupts and user space work by then. */
+/* The kernel's own line when it hands over to the initrd: memory, timers, interrupts and user space work by
+ * then. */
 #define REACHED "Run /init as init process"
 
 struct verdict {
@@ -40,11 +41,11 @@ static int on_verdict(void *userdata, const char *key, const char *value, struct
 static bool verdict_load(const struct host *h, const char *boot_id, uint64_t qemu, struct verdict *ret)
 {
 	CLEANUP_FREE char *data = NULL;
-	struct verdict v = { 0 };
+	struct verdict v = {0};
 	size_t len;
 
 	if (file_read(h->image_fd, FILE_NAME, ENVFILE_MAX, &data, &len, NULL) < 0 ||
-			envfile_parse(FILE_NAME, data, len, on_verdict, &v, NULL) < 0)
+		envfile_parse(FILE_NAME, data, len, on_verdict, &v, NULL) < 0)
 		return false;
 	if (!str_equal(v.boot_id, boot_id) || v.qemu != qemu || !v.why[0])
 		return false;
@@ -55,8 +56,8 @@ static bool verdict_load(const struct host *h, const char *boot_id, uint64_t qem
 static int verdict_save(const struct host *h, const struct verdict *v, struct error *e)
 {
 	CLEANUP_BUF struct buf b = BUF_INIT(4096);
-	int r = buf_addf(&b, "BOOT_ID=%s\nQEMU=%llu\nKVM=%s\nWHY=%s\n", v->boot_id, (unsigned long long)v->qemu,
-			v->kvm ? "yes" : "no", v->why);
+	int r = buf_addf(&b, "BOOT_ID=%s\nQEMU=%llu\nKVM=%s\nWHY=%s\n", v->boot_id,
+		(unsigned long long)v->qemu, v->kvm ? "yes" : "no", v->why);
 
 	if (r < 0)
 		return error_errno(e, -r, "virtualisation probe");
@@ -64,7 +65,8 @@ static int verdict_save(const struct host *h, const struct verdict *v, struct er
 }
 
 /* Waits for the line on the console, or for the end of the guest. true: reached. */
-static bool reached(const struct host *h, virDomainPtr d, const char *console, char *why, size_t size, uint64_t *ret_ms)
+static bool reached(
+	const struct host *h, virDomainPtr d, const char *console, char *why, size_t size, uint64_t *ret_ms)
 {
 	const uint64_t start = clock_boot_us();
 
@@ -74,14 +76,17 @@ static bool reached(const struct host *h, virDomainPtr d, const char *console, c
 		size_t len;
 
 		*ret_ms = (clock_boot_us() - start) / 1000u;
-		if (file_read(h->image_fd, console, CONSOLE_READ_MAX, &text, &len, NULL) == 0 && strstr(text, REACHED))
+		if (file_read(h->image_fd, console, CONSOLE_READ_MAX, &text, &len, NULL) == 0 &&
+			strstr(text, REACHED))
 			return true;
 		if (!running) {
-			(void)str_format_n(why, size, "a guest started with KVM ended after %llu ms", (unsigned long long)*ret_ms);
+			(void)str_format_n(why, size, "a guest started with KVM ended after %llu ms",
+				(unsigned long long)*ret_ms);
 			return false;
 		}
 		if (*ret_ms >= PROBE_TIMEOUT_MS) {
-			(void)str_format_n(why, size, "a guest started with KVM did not come up in %d s", PROBE_TIMEOUT_MS / 1000);
+			(void)str_format_n(why, size, "a guest started with KVM did not come up in %d s",
+				PROBE_TIMEOUT_MS / 1000);
 			return false;
 		}
 		host_sleep_ms(PROBE_POLL_MS);
@@ -93,14 +98,20 @@ static int probe(struct host *h, const struct base_image *base, struct verdict *
 	CLEANUP(virDomainFreep) virDomainPtr old = NULL, d = NULL;
 	CLEANUP_FREE char *xml = NULL;
 	char name[VM_NAME_MAX], console[VM_PATH_MAX];
-	struct domain_spec spec = { .arch = base->arch, .kvm = true, .cpus = 1, .memory_mib = PROBE_MEMORY_MIB,
-		.kernel = base->kernel, .initrd = base->initrd, .cmdline = "panic=-1" };
+	struct domain_spec spec = {.arch = base->arch,
+		.kvm = true,
+		.cpus = 1,
+		.memory_mib = PROBE_MEMORY_MIB,
+		.kernel = base->kernel,
+		.initrd = base->initrd,
+		.cmdline = "panic=-1"};
 	struct error local = ERROR_INIT;
 	struct life life;
 	uint64_t ms = 0;
 	int r;
 
-	/* Two hyphens: no VM of the keeper's can have this name by accident, and it is a valid one for libvirt. */
+	/* Two hyphens: no VM of the keeper's can have this name by accident, and it is a valid one for
+	 * libvirt. */
 	(void)str_format(name, "%s--probe", h->conf.net_name);
 	r = virt_find(h, name, &old, &life, e);
 	if (r == 1)
@@ -124,7 +135,8 @@ static int probe(struct host *h, const struct base_image *base, struct verdict *
 	}
 	v->kvm = reached(h, d, "console/.probe.log", v->why, sizeof(v->why), &ms);
 	if (v->kvm)
-		(void)str_format(v->why, "a guest started with KVM came up in %llu ms", (unsigned long long)ms);
+		(void)str_format(
+			v->why, "a guest started with KVM came up in %llu ms", (unsigned long long)ms);
 	r = virt_destroy(h, d, e);
 	(void)file_remove(h->image_fd, "console/.probe.log", true, NULL);
 	return r;
@@ -134,7 +146,7 @@ static int choose_probed(struct host *h, struct virt_choice *ret, struct error *
 {
 	CLEANUP_FD int lock = -1;
 	struct base_image base;
-	struct verdict v = { 0 };
+	struct verdict v = {0};
 	char boot_id[BOOT_ID_MAX];
 	unsigned long qemu;
 	int r;
@@ -153,7 +165,8 @@ static int choose_probed(struct host *h, struct virt_choice *ret, struct error *
 			(void)str_copy(v.why, "there is no /dev/kvm");
 		} else {
 			if (base_load_any(h, &base, NULL) < 0) {
-				(void)str_copy(ret->why, "not known yet: it is found out with the first base image");
+				(void)str_copy(
+					ret->why, "not known yet: it is found out with the first base image");
 				return 0;
 			}
 			r = probe(h, &base, &v, e);
@@ -171,7 +184,7 @@ static int choose_probed(struct host *h, struct virt_choice *ret, struct error *
 
 int virt_choose(struct host *h, struct virt_choice *ret, struct error *e)
 {
-	struct virt_choice c = { .known = true };
+	struct virt_choice c = {.known = true};
 	int r = 0;
 
 	switch (h->conf.virt) {

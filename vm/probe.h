@@ -1,10 +1,10 @@
 #ifndef BOXERY_VM_PROBE_H
 #define BOXERY_VM_PROBE_H
 /*
- * KVM or emulation. That /dev/kvm opens proves nothing: inside another hypervisor a guest may abort on its first model
- * specific register, or run a hundred times slower than emulated. So a guest is started once per boot of the host and
- * QEMU version, with a base image's kernel and nothing else, and has to reach its first program in time. The verdict is
- * kept in IMAGE_DIR/virt.env. BOXERY_VIRT=kvm or qemu overrides it.
+ * KVM or emulation. That /dev/kvm opens proves nothing: inside another hypervisor a guest may abort on its
+ * first model specific register, or run a hundred times slower than emulated. So a guest is started once per
+ * boot of the host and QEMU version, with a base image's kernel and nothing else, and has to reach its first
+ * program in time. The verdict is kept in IMAGE_DIR/virt.env. BOXERY_VIRT=kvm or qemu overrides it.
  */
 #include "vm/image.h"
 

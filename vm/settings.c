@@ -11,7 +11,8 @@
 #define MEMORY_MAX_MIB (4u * 1024 * 1024)
 #define DISK_MAX_GIB (64u * 1024)
 
-static int put_u32(uint32_t *ret, const char *key, const char *value, uint64_t min, uint64_t max, struct error *e)
+static int put_u32(
+	uint32_t *ret, const char *key, const char *value, uint64_t min, uint64_t max, struct error *e)
 {
 	uint64_t v;
 	int r = parse_u64(value, key, min, max, &v, e);
@@ -39,14 +40,15 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 		return r < 0 ? r : str_copy(s->image, value);
 	}
 	if (str_equal(key, "BASE_IDENTITY"))
-		return str_copy(s->base_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
+		return str_copy(s->base_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key)
+							     : 0;
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
 }
 
 int settings_parse(const char *name, const char *shown, const char *data, size_t len, struct settings *ret,
-		struct error *e)
+	struct error *e)
 {
-	struct settings s = { .slot = UINT32_MAX };
+	struct settings s = {.slot = UINT32_MAX};
 	int r;
 
 	r = str_copy(s.name, name);
@@ -55,9 +57,12 @@ int settings_parse(const char *name, const char *shown, const char *data, size_t
 	r = envfile_parse(shown, data, len, on_setting, &s, e);
 	if (r < 0)
 		return r;
-	if (s.slot == UINT32_MAX || !s.cpus || !s.memory_mib || !s.disk_gib || !s.image[0] || !s.base_identity[0])
-		return error_set(e, EBADMSG, "%s: one of SLOT, CPUS, MEMORY_MIB, DISK_GIB, IMAGE and BASE_IDENTITY is "
-				"missing", shown);
+	if (s.slot == UINT32_MAX || !s.cpus || !s.memory_mib || !s.disk_gib || !s.image[0] ||
+		!s.base_identity[0])
+		return error_set(e, EBADMSG,
+			"%s: one of SLOT, CPUS, MEMORY_MIB, DISK_GIB, IMAGE and BASE_IDENTITY is "
+			"missing",
+			shown);
 	*ret = s;
 	return 0;
 }
@@ -90,8 +95,8 @@ int settings_save(const struct host *h, const struct settings *s, struct error *
 	char file[64];
 	int r;
 
-	r = buf_addf(&b, "SLOT=%u\nCPUS=%u\nMEMORY_MIB=%u\nDISK_GIB=%u\nIMAGE=%s\nBASE_IDENTITY=%s\n", s->slot, s->cpus,
-			s->memory_mib, s->disk_gib, s->image, s->base_identity);
+	r = buf_addf(&b, "SLOT=%u\nCPUS=%u\nMEMORY_MIB=%u\nDISK_GIB=%u\nIMAGE=%s\nBASE_IDENTITY=%s\n",
+		s->slot, s->cpus, s->memory_mib, s->disk_gib, s->image, s->base_identity);
 	if (r == 0)
 		r = str_format(file, "vms/%s.env", s->name);
 	if (r < 0)
@@ -107,7 +112,7 @@ static int only_env(const struct dirent *d)
 }
 
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
-		void *userdata, struct error *e)
+	void *userdata, struct error *e)
 {
 	struct dirent **list = NULL;
 	int n, r = 0;
@@ -146,7 +151,7 @@ int generation_load(const struct host *h, const char *name, struct generation *r
 {
 	CLEANUP_FREE char *data = NULL;
 	struct error local = ERROR_INIT;
-	struct generation g = { 0 };
+	struct generation g = {0};
 	char file[64];
 	size_t len;
 	int r;

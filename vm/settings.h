@@ -2,8 +2,9 @@
 #define BOXERY_VM_SETTINGS_H
 /*
  * Two small files per VM. vms/NAME.env is written once, by VM_NEW, and is what makes NAME a VM of this host.
- * run/NAME.gen holds the highest generation that was started or reset here, so that a late request of an earlier life is
- * refused; and, once that life has passed its check, what its start returned, so that a repeated start can say it again.
+ * run/NAME.gen holds the highest generation that was started or reset here, so that a late request of an
+ * earlier life is refused; and, once that life has passed its check, what its start returned, so that a
+ * repeated start can say it again.
  */
 #include "base/parse.h"
 #include "vm/host.h"
@@ -13,17 +14,17 @@
 struct settings {
 	char name[VM_NAME_MAX];
 	uint32_t slot, cpus, memory_mib, disk_gib;
-	char image[VM_NAME_MAX];         /* base image */
+	char image[VM_NAME_MAX];	  /* base image */
 	char base_identity[IDENTITY_MAX]; /* of the base disk its overlay was made on */
 };
 /* -ENOENT: no VM of that name. */
 int settings_load(const struct host *h, const char *name, struct settings *ret, struct error *e);
 int settings_save(const struct host *h, const struct settings *s, struct error *e);
 int settings_parse(const char *name, const char *shown, const char *data, size_t len, struct settings *ret,
-		struct error *e);
+	struct error *e);
 /* Calls cb for every settings file that can be read, in the order of names; bad ones are left out. */
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
-		void *userdata, struct error *e);
+	void *userdata, struct error *e);
 
 struct generation {
 	uint64_t generation;

@@ -1,8 +1,9 @@
 #ifndef BOXERY_VM_SLOT_H
 #define BOXERY_VM_SLOT_H
 /*
- * A VM's slot (0 to 239) decides everything its filter is keyed by: tap NET-N, address SUBNET.N and MAC 52:54:00:b0:0e:N
- * with N = slot + 10. The bridge has SUBNET.1 and a MAC of its own, so that a guest's ARP cache stays right.
+ * A VM's slot (0 to 239) decides everything its filter is keyed by: tap NET-N, address SUBNET.N and MAC
+ * 52:54:00:b0:0e:N with N = slot + 10. The bridge has SUBNET.1 and a MAC of its own, so that a guest's ARP
+ * cache stays right.
  */
 #include "base/error.h"
 #include "linux/hostconf.h"

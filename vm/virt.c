@@ -38,7 +38,8 @@ static int code_of(int libvirt_code)
 	}
 }
 
-static int fill(struct error *e, int code, const char *format, va_list ap)
+__attribute__((format(printf, 3, 0))) static int fill(
+	struct error *e, int code, const char *format, va_list ap)
 {
 	const virError *v = virGetLastError();
 	char words[300], text[ERROR_TEXT_MAX];
@@ -48,7 +49,7 @@ static int fill(struct error *e, int code, const char *format, va_list ap)
 	(void)vsnprintf(text, sizeof(text), format, ap);
 	/* It quotes paths, and for agent commands also what the guest answered. */
 	str_show_n(words, sizeof(words), v && v->message ? v->message : "no reason given",
-			v && v->message ? strlen(v->message) : strlen("no reason given"));
+		v && v->message ? strlen(v->message) : strlen("no reason given"));
 	return error_set(e, code, "%s: libvirt: %s", text, words);
 }
 
@@ -96,16 +97,18 @@ int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct err
 {
 	CLEANUP_FREE char *xml = NULL;
 
-	xml = virDomainGetMetadata(d, VIR_DOMAIN_METADATA_ELEMENT, DOMAIN_METADATA_URI, VIR_DOMAIN_AFFECT_CURRENT);
+	xml = virDomainGetMetadata(
+		d, VIR_DOMAIN_METADATA_ELEMENT, DOMAIN_METADATA_URI, VIR_DOMAIN_AFFECT_CURRENT);
 	if (!xml && (last_error_is(VIR_ERR_NO_DOMAIN_METADATA) || last_error_is(VIR_ERR_NO_DOMAIN)))
 		return 0;
 	if (!xml)
 		return virt_error(e, "cannot read the metadata of domain %s", virDomainGetName(d));
 	return domain_metadata_parse(xml, h->conf.net_name, ret->name, &ret->generation) == 0 &&
-			str_equal(ret->name, virDomainGetName(d));
+	       str_equal(ret->name, virDomainGetName(d));
 }
 
-int virt_find(const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e)
+int virt_find(
+	const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e)
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = virDomainLookupByName(h->conn, name);
 	int r;
@@ -120,8 +123,10 @@ int virt_find(const struct host *h, const char *name, virDomainPtr *ret, struct 
 	if (r == 0 && virDomainIsActive(d) < 0 && last_error_is(VIR_ERR_NO_DOMAIN))
 		return 0;
 	if (r == 0)
-		return error_set(e, EEXIST, "libvirt has a domain named %s that was not made by boxery (or for another "
-				"BOXERY_NET_NAME); it is left alone, choose another name", name);
+		return error_set(e, EEXIST,
+			"libvirt has a domain named %s that was not made by boxery (or for another "
+			"BOXERY_NET_NAME); it is left alone, choose another name",
+			name);
 	*ret = TAKE_PTR(d);
 	return 1;
 }
@@ -137,10 +142,10 @@ int virt_settle(virDomainPtr d, struct error *e)
 	int state, reason;
 
 	while (virDomainGetState(d, &state, &reason, 0) == 0 && state == VIR_DOMAIN_PAUSED &&
-			reason == VIR_DOMAIN_PAUSED_STARTING_UP) {
+		reason == VIR_DOMAIN_PAUSED_STARTING_UP) {
 		if (clock_boot_us() >= until)
-			return error_set(e, ETIMEDOUT, "domain %s is still starting up after %d s", virDomainGetName(d),
-					SETTLE_TIMEOUT_MS / 1000);
+			return error_set(e, ETIMEDOUT, "domain %s is still starting up after %d s",
+				virDomainGetName(d), SETTLE_TIMEOUT_MS / 1000);
 		host_sleep_ms(POLL_MS);
 	}
 	return 0;
@@ -151,7 +156,8 @@ int virt_destroy(const struct host *h, virDomainPtr d, struct error *e)
 	const uint64_t until = clock_boot_us() + DESTROY_TIMEOUT_MS * 1000u;
 	char uuid[VIR_UUID_STRING_BUFLEN];
 
-	/* A domain in the middle of an interrupted start refuses to be destroyed; libvirt ends it by itself. */
+	/* A domain in the middle of an interrupted start refuses to be destroyed; libvirt ends it by itself.
+	 */
 	(void)virt_settle(d, NULL);
 	if (virDomainGetUUIDString(d, uuid) < 0)
 		return virt_error(e, "cannot destroy domain %s", virDomainGetName(d));
@@ -159,12 +165,14 @@ int virt_destroy(const struct host *h, virDomainPtr d, struct error *e)
 		CLEANUP(virDomainFreep) virDomainPtr again = NULL;
 
 		if (virDomainDestroy(d) < 0 && !last_error_is(VIR_ERR_NO_DOMAIN) &&
-				!last_error_is(VIR_ERR_OPERATION_INVALID) && clock_boot_us() >= until)
+			!last_error_is(VIR_ERR_OPERATION_INVALID) && clock_boot_us() >= until)
 			return virt_error(e, "cannot destroy domain %s", virDomainGetName(d));
-		/* Ours are transient; one that somebody made persistent would be in the way of the next start. */
+		/* Ours are transient; one that somebody made persistent would be in the way of the next
+		 * start. */
 		if (virDomainIsPersistent(d) == 1)
 			(void)virDomainUndefineFlags(d, VIR_DOMAIN_UNDEFINE_MANAGED_SAVE |
-					VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA | VIR_DOMAIN_UNDEFINE_NVRAM);
+								VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
+								VIR_DOMAIN_UNDEFINE_NVRAM);
 		again = virDomainLookupByUUIDString(h->conn, uuid);
 		if (!again && last_error_is(VIR_ERR_NO_DOMAIN))
 			return 0;
@@ -172,7 +180,7 @@ int virt_destroy(const struct host *h, virDomainPtr d, struct error *e)
 			return virt_error(e, "cannot see whether domain %s is gone", virDomainGetName(d));
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "domain %s is still there %d s after it was destroyed",
-					virDomainGetName(d), DESTROY_TIMEOUT_MS / 1000);
+				virDomainGetName(d), DESTROY_TIMEOUT_MS / 1000);
 		host_sleep_ms(POLL_MS);
 	}
 }

@@ -3,12 +3,14 @@
 /* libvirt's domains: which are ours, which life they are, and how they end. */
 #include "vm/host.h"
 
-#define SETTLE_TIMEOUT_MS 10000  /* "paused (starting up)" after a libvirtd was killed lasts under a second */
+#define SETTLE_TIMEOUT_MS 10000	 /* "paused (starting up)" after a libvirtd was killed lasts under a second  \
+				  */
 #define DESTROY_TIMEOUT_MS 30000 /* libvirt itself gives QEMU 15 s before SIGKILL */
 
 DEFINE_CLEANUP(virDomainPtr, virDomainFree);
 
-/* Fills e with the sentence and libvirt's own words, and with an errno made from libvirt's code; returns -errno. */
+/* Fills e with the sentence and libvirt's own words, and with an errno made from libvirt's code; returns
+ * -errno. */
 int virt_error(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int virt_error_code(struct error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Once per process: libvirt does not write to stderr by itself. */
@@ -18,10 +20,12 @@ struct life { /* from a domain's metadata */
 	char name[VM_NAME_MAX];
 	uint64_t generation;
 };
-/* 1 when the domain carries our metadata of this network, 0 when not (foreign, or gone meanwhile), or -errno. */
+/* 1 when the domain carries our metadata of this network, 0 when not (foreign, or gone meanwhile), or -errno.
+ */
 int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct error *e);
 /* 1 and a domain that is ours, 0 when there is none. -EEXIST: a domain of that name is not ours. */
-int virt_find(const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e);
+int virt_find(
+	const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e);
 /* Waits until libvirt has made up its mind about a domain whose start was interrupted. */
 int virt_settle(virDomainPtr d, struct error *e);
 bool virt_runs(virDomainPtr d);
