@@ -1,0 +1,110 @@
+/*
+ * RUNNER and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a repository that the
+ * token cannot see (any more), so a 404 counts only together with a repository that is there.
+ */
+#include "base/str.h"
+#include "github/answers.h"
+#include "github/call.h"
+
+#include <errno.h>
+
+struct words {
+	char path[HTTP_PATH_MAX], what[SCOPE_MAX + 64];
+};
+
+static int runner_words(struct call *c, struct words *w, struct error *e)
+{
+	if (c->in->runner_id == 0 || c->in->runner_id > INT64_MAX)
+		return error_set(e, EINVAL, "the id of a runner is missing");
+	(void)str_format(w->path, "/repos/%s/actions/runners/%llu", c->in->scope, (unsigned long long)c->in->runner_id);
+	(void)str_format(w->what, "runner %llu of %s", (unsigned long long)c->in->runner_id, c->in->scope);
+	c->what = w->what;
+	return 0;
+}
+
+static void put_runner(struct call *c, const struct answers_runner *runner)
+{
+	c->out->found = 1;
+	c->out->runner_id = runner->id;
+	c->out->online = runner->online;
+	c->out->busy = runner->busy;
+}
+
+/* A 404: gone if the repository is visible. Clears the fault then. */
+static int gone(struct call *c, struct error *e)
+{
+	int r = call_confirm_visible(c, e);
+	if (r < 0)
+		return r;
+	c->out->fault = GITHUB_FAULT_NONE;
+	c->out->http_status = 404;
+	return 0;
+}
+
+static int by_id(struct call *c, struct error *e)
+{
+	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	struct answers_runner runner;
+	struct words w;
+
+	int r = runner_words(c, &w, e);
+	if (r >= 0)
+		r = call_get(c, w.path, &a, e);
+	if (r == -ENOENT)
+		return gone(c, e);
+	if (r < 0)
+		return r;
+	r = answers_runner(a.data, a.len, &runner, e);
+	if (r >= 0 && runner.id != c->in->runner_id)
+		r = error_set(e, EBADMSG, "the answer is about another runner");
+	if (r < 0)
+		return call_not_understood(c, r, e);
+	put_runner(c, &runner);
+	return 0;
+}
+
+static int by_name(struct call *c, struct error *e)
+{
+	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	struct answers_runner runner;
+	bool found = false;
+	struct words w;
+
+	int r = call_check_runner_name(c, e);
+	if (r < 0)
+		return r;
+	/* The characters of a checked name need no escaping. */
+	(void)str_format(w.path, "/repos/%s/actions/runners?name=%s&per_page=100", c->in->scope, c->in->runner_name);
+	(void)str_format(w.what, "repository %s", c->in->scope);
+	c->what = w.what;
+	r = call_get(c, w.path, &a, e);
+	if (r < 0)
+		return r;
+	r = answers_runner_named(a.data, a.len, c->in->runner_name, &found, &runner, e);
+	/* A name filter that is not applied fills pages; "not found" in the first of them would mean nothing. */
+	if (r >= 0 && !found && a.next)
+		r = error_set(e, EBADMSG, "the list was not filtered by name");
+	if (r < 0)
+		return call_not_understood(c, r, e);
+	if (found)
+		put_runner(c, &runner);
+	return 0;
+}
+
+int call_runner(struct call *c, struct error *e)
+{
+	return c->in->runner_id ? by_id(c, e) : by_name(c, e);
+}
+
+int call_delete(struct call *c, struct error *e)
+{
+	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	struct words w;
+
+	int r = runner_words(c, &w, e);
+	if (r < 0)
+		return r;
+	const struct http_request q = { .method = "DELETE", .path = w.path, .max = HTTP_OBJECT_MAX };
+	r = call_exchange(c, &q, 204, &a, e);
+	return r == -ENOENT ? gone(c, e) : r;
+}

@@ -1,0 +1,133 @@
+#include "github/http_answer.h"
+
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define HEADER_MAX 1024 /* longer values belong to headers that nobody here reads */
+
+static uint64_t number(const char *text)
+{
+	uint64_t v = 0;
+	return parse_u64(text, "header", 0, UINT64_MAX / 2, &v, NULL) < 0 ? 0 : v;
+}
+
+static uint64_t epoch(const char *text)
+{
+	time_t t = curl_getdate(text, NULL);
+	return t > 0 ? (uint64_t)t : 0;
+}
+
+static void take_retry_after(struct http_answer *a, const char *value)
+{
+	/* Seconds, by the letter of HTTP also a date. */
+	if (parse_u64(value, "retry-after", 0, UINT32_MAX, &a->retry_after, NULL) < 0) {
+		uint64_t when = epoch(value), now = a->date ? a->date : (uint64_t)time(NULL);
+		if (when == 0)
+			return;
+		a->retry_after = when > now ? when - now : 0;
+	}
+	a->has_retry_after = true;
+}
+
+static void take_header(struct http_answer *a, const char *name, const char *value)
+{
+	if (strcasecmp(name, "retry-after") == 0)
+		take_retry_after(a, value);
+	else if (strcasecmp(name, "x-ratelimit-remaining") == 0) {
+		a->remaining = (uint32_t)number(value);
+		a->has_remaining = *value >= '0' && *value <= '9';
+	} else if (strcasecmp(name, "x-ratelimit-limit") == 0)
+		a->limit = (uint32_t)number(value);
+	else if (strcasecmp(name, "x-ratelimit-reset") == 0)
+		a->reset = number(value);
+	else if (strcasecmp(name, "date") == 0)
+		a->date = epoch(value);
+	else if (strcasecmp(name, "x-accepted-github-permissions") == 0)
+		str_show_n(a->permissions, sizeof(a->permissions), value, strlen(value));
+	else if (strcasecmp(name, "etag") == 0) {
+		/* It goes back as it came, so it is kept whole or not at all. */
+		if (strspn(value, "\"/Ww0123456789abcdefABCDEFGHIJKLMNOPQRSTUVXYZghijklmnopqrstuvxyz+=_.:-") != strlen(value) ||
+				str_copy(a->etag, value) < 0)
+			a->etag[0] = '\0';
+	} else if (strcasecmp(name, "link") == 0)
+		a->next = strstr(value, "rel=\"next\"") != NULL;
+}
+
+void http_answer_header(struct http_answer *a, const char *line, size_t len)
+{
+	char text[HEADER_MAX];
+	while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r' || line[len - 1] == ' '))
+		len--;
+	if (len >= sizeof(text) || memchr(line, '\0', len))
+		return;
+	memcpy(text, line, len);
+	text[len] = '\0';
+
+	if (str_starts(text, "HTTP/")) {
+		a->next = a->has_remaining = a->has_retry_after = false;
+		a->remaining = a->limit = 0;
+		a->reset = a->date = a->retry_after = 0;
+		a->permissions[0] = a->etag[0] = '\0';
+		return;
+	}
+	char *colon = strchr(text, ':');
+	if (!colon)
+		return;
+	*colon = '\0';
+	take_header(a, text, colon + 1 + strspn(colon + 1, " \t"));
+}
+
+static int grow(struct http_answer *a, size_t need)
+{
+	size_t capacity = a->capacity ? a->capacity : 16 * 1024;
+	if (a->guarded) {
+		/* Never moved, so that there is one copy to wipe. */
+		if (!a->data && !(a->data = sodium_malloc(a->max + 1)))
+			return -ENOMEM;
+		a->capacity = a->max + 1;
+		return 0;
+	}
+	while (capacity < need)
+		capacity *= 2;
+	char *data = realloc(a->data, capacity);
+	if (!data)
+		return -ENOMEM;
+	a->data = data;
+	a->capacity = capacity;
+	return 0;
+}
+
+int http_answer_body(struct http_answer *a, const char *data, size_t len)
+{
+	if (len > a->max - a->len) {
+		a->too_large = true;
+		return -EFBIG;
+	}
+	if (a->len + len + 1 > a->capacity) {
+		int r = grow(a, a->len + len + 1);
+		if (r < 0)
+			return r;
+	}
+	memcpy(a->data + a->len, data, len);
+	a->len += len;
+	a->data[a->len] = '\0';
+	return 0;
+}
+
+void http_answer_free(struct http_answer *a)
+{
+	if (a->guarded)
+		sodium_free(a->data); /* wipes */
+	else
+		free(a->data);
+	a->data = NULL;
+	a->len = a->capacity = 0;
+}
