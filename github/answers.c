@@ -25,12 +25,14 @@ int answers_repository(const char *data, size_t len, const char *scope, bool *re
 		return r;
 	const char *name = json_text(root, "full_name");
 	if (!name || strcasecmp(name, scope) != 0)
-		return error_set(e, EBADMSG, "the answer is about another repository than %s; was it renamed?", scope);
+		return error_set(
+			e, EBADMSG, "the answer is about another repository than %s; was it renamed?", scope);
 	*ret_private = json_is_true(json_object_get(root, "private"));
 	return 0;
 }
 
-int answers_mint(const char *data, size_t len, const char *name, uint64_t *ret_id, int *ret_jit, struct error *e)
+int answers_mint(
+	const char *data, size_t len, const char *name, uint64_t *ret_id, int *ret_jit, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
 	int r = json_read_object(data, len, &root, e);
@@ -47,8 +49,8 @@ int answers_mint(const char *data, size_t len, const char *name, uint64_t *ret_i
 		return error_set(e, EBADMSG, "the answer has no encoded_jit_config");
 	/* jansson's copy is ours until root goes, and this is its last use: it is wiped where it stands. */
 	return jit_seal((char *)(uintptr_t)json_string_value(jit), json_string_length(jit), ret_jit, e) < 0
-			? error_wrap(e, "encoded_jit_config")
-			: 0;
+		       ? error_wrap(e, "encoded_jit_config")
+		       : 0;
 }
 
 static int take_runner(const json_t *object, struct answers_runner *ret, struct error *e)
@@ -60,7 +62,8 @@ static int take_runner(const json_t *object, struct answers_runner *ret, struct 
 	/* busy decides whether a runner may be stopped: what cannot be told must not look like "no". */
 	if (id == 0 || !json_is_boolean(busy) || !status)
 		return error_set(e, EBADMSG, "the answer has a runner without id, busy or status");
-	*ret = (struct answers_runner){ .id = id, .online = str_equal(status, "online"), .busy = json_is_true(busy) };
+	*ret = (struct answers_runner){
+		.id = id, .online = str_equal(status, "online"), .busy = json_is_true(busy)};
 	return 0;
 }
 
@@ -71,8 +74,8 @@ int answers_runner(const char *data, size_t len, struct answers_runner *ret, str
 	return r < 0 ? r : take_runner(root, ret, e);
 }
 
-int answers_runner_named(const char *data, size_t len, const char *name, bool *ret_found, struct answers_runner *ret,
-		struct error *e)
+int answers_runner_named(const char *data, size_t len, const char *name, bool *ret_found,
+	struct answers_runner *ret, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
 	int r = json_read_object(data, len, &root, e);
@@ -82,7 +85,8 @@ int answers_runner_named(const char *data, size_t len, const char *name, bool *r
 	if (!json_is_array(list))
 		return error_set(e, EBADMSG, "the answer has no list of runners");
 	size_t i;
-	json_array_foreach (list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		/* The server's filter is trusted to leave things out, not to let only the right one in. */
 		if (!str_equal(json_text(item, "name"), name))
 			continue;
@@ -99,7 +103,8 @@ int answers_deprecation(const char *data, size_t len, char *dst, size_t size, st
 {
 	static const struct {
 		const char *key, *words;
-	} dates[] = { { "registration_deprecates_at", "registers until" }, { "runtime_deprecates_at", "runs until" } };
+	} dates[] = {
+		{"registration_deprecates_at", "registers until"}, {"runtime_deprecates_at", "runs until"}};
 	CLEANUP_JSON json_t *root = NULL;
 	char text[128] = "", shown[40];
 	int r = json_read_object(data, len, &root, e);
@@ -111,7 +116,8 @@ int answers_deprecation(const char *data, size_t len, char *dst, size_t size, st
 		if (!when)
 			continue; /* null or absent: no date set */
 		str_show_n(shown, sizeof(shown), when, strlen(when));
-		(void)str_format_n(text + used, sizeof(text) - used, "%s%s %s", used ? ", " : "", dates[i].words, shown);
+		(void)str_format_n(
+			text + used, sizeof(text) - used, "%s%s %s", used ? ", " : "", dates[i].words, shown);
 	}
 	return str_copy_n(dst, size, text) < 0 ? error_set(e, EBADMSG, "the answer's dates are too long") : 0;
 }

@@ -32,7 +32,8 @@ int answers_runs(const char *data, size_t len, struct answers_runs *runs, struct
 	if (!json_is_array(list))
 		return error_set(e, EBADMSG, "the answer has no list of workflow runs");
 	size_t i;
-	json_array_foreach (list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		uint64_t id = json_id(item, "id");
 		if (id == 0)
 			return error_set(e, EBADMSG, "the answer has a workflow run without an id");
@@ -46,7 +47,8 @@ int answers_runs(const char *data, size_t len, struct answers_runs *runs, struct
 static int copy_id(json_t *dst, const json_t *src, const char *key)
 {
 	uint64_t id = json_id(src, key);
-	return json_object_set_new(dst, key, id ? json_integer((json_int_t)id) : json_null()) < 0 ? -ENOMEM : 0;
+	return json_object_set_new(dst, key, id ? json_integer((json_int_t)id) : json_null()) < 0 ? -ENOMEM
+												  : 0;
 }
 
 static int copy_labels(json_t *dst, const json_t *src)
@@ -57,8 +59,10 @@ static int copy_labels(json_t *dst, const json_t *src)
 
 	if (json_object_set_new(dst, "labels", labels) < 0)
 		return -ENOMEM;
-	json_array_foreach (json_object_get(src, "labels"), i, label) {
-		/* A label that is not a string cannot be matched, and a job must not seem to ask for less than it does. */
+	json_array_foreach(json_object_get(src, "labels"), i, label)
+	{
+		/* A label that is not a string cannot be matched, and a job must not seem to ask for less
+		 * than it does. */
 		const char *text = json_string_value(label);
 		if (i == LABELS_MAX || !text)
 			return -EBADMSG;
@@ -79,13 +83,14 @@ static bool wanted(const json_t *job, const char *runner_name)
 /* 0, -ENOMEM, -EBADMSG: this one is left out. */
 static int trim(const json_t *job, json_t **ret)
 {
-	static const char *const ids[] = { "id", "run_id", "runner_id" };
-	static const char *const texts[] = { "name", "workflow_name", "status", "conclusion", "runner_name", "created_at",
-		"started_at", "completed_at" };
+	static const char *const ids[] = {"id", "run_id", "runner_id"};
+	static const char *const texts[] = {"name", "workflow_name", "status", "conclusion", "runner_name",
+		"created_at", "started_at", "completed_at"};
 	CLEANUP_JSON json_t *out = json_object();
 	int r = out ? 0 : -ENOMEM;
 
-	if (json_id(job, "id") == 0 || json_id(job, "run_id") == 0 || !json_is_array(json_object_get(job, "labels")))
+	if (json_id(job, "id") == 0 || json_id(job, "run_id") == 0 ||
+		!json_is_array(json_object_get(job, "labels")))
 		return -EBADMSG;
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(ids); i++)
 		r = copy_id(out, job, ids[i]);
@@ -98,7 +103,8 @@ static int trim(const json_t *job, json_t **ret)
 	return r;
 }
 
-int answers_jobs(const char *data, size_t len, const char *runner_name, json_t *array, bool *ret_full, struct error *e)
+int answers_jobs(
+	const char *data, size_t len, const char *runner_name, json_t *array, bool *ret_full, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
 	int r = json_read_object(data, len, &root, e);
@@ -108,7 +114,8 @@ int answers_jobs(const char *data, size_t len, const char *runner_name, json_t *
 	if (!json_is_array(list))
 		return error_set(e, EBADMSG, "the answer has no list of jobs");
 	size_t i;
-	json_array_foreach (list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		json_t *job = NULL;
 		if (!wanted(item, runner_name))
 			continue;

@@ -23,7 +23,7 @@ static void drop(struct cache *c, struct cache_entry *entry)
 	c->bytes -= entry->len;
 	free(entry->url);
 	free(entry->data);
-	*entry = (struct cache_entry){ 0 };
+	*entry = (struct cache_entry){0};
 }
 
 struct cache *cache_free(struct cache *c)

@@ -1,6 +1,7 @@
 /*
- * JOBS and JOB_OF. There is no list of queued jobs: there are runs, and jobs of a run. A run in progress can hold queued
- * jobs, so both kinds of runs are read. All of it is bounded (pages, runs, jobs, time); what was left out is told.
+ * JOBS and JOB_OF. There is no list of queued jobs: there are runs, and jobs of a run. A run in progress can
+ * hold queued jobs, so both kinds of runs are read. All of it is bounded (pages, runs, jobs, time); what was
+ * left out is told.
  */
 #include "base/str.h"
 #include "github/answers.h"
@@ -11,10 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define RUN_PAGES_MAX 3       /* of 100 runs, for each status */
-#define JOB_PAGES_MAX 3       /* of 100 jobs, for each run; a run has at most 256 by one matrix */
+#define RUN_PAGES_MAX 3	      /* of 100 runs, for each status */
+#define JOB_PAGES_MAX 3	      /* of 100 jobs, for each run; a run has at most 256 by one matrix */
 #define JOBS_BUDGET_MS 120000 /* after that what there is is answered */
-#define JOB_OF_RUNS 50        /* latest runs to look for one job in */
+#define JOB_OF_RUNS 50	      /* latest runs to look for one job in */
 
 struct walk {
 	struct call *c;
@@ -36,9 +37,10 @@ static bool out_of_time(struct walk *w)
 static int read_runs(struct walk *w, const char *query, unsigned per_page, unsigned pages, struct error *e)
 {
 	for (unsigned page = 1; page <= pages && !out_of_time(w); page++) {
-		CLEANUP(http_answer_free) struct http_answer a = { 0 };
+		CLEANUP(http_answer_free) struct http_answer a = {0};
 		char path[HTTP_PATH_MAX];
-		(void)str_format(path, "/repos/%s/actions/runs?%sper_page=%u&page=%u", w->c->in->scope, query, per_page, page);
+		(void)str_format(path, "/repos/%s/actions/runs?%sper_page=%u&page=%u", w->c->in->scope, query,
+			per_page, page);
 		int r = call_get_page(w->c, path, &a, e);
 		if (r < 0)
 			return r;
@@ -55,11 +57,11 @@ static int read_runs(struct walk *w, const char *query, unsigned per_page, unsig
 static int read_jobs(struct walk *w, uint64_t run, struct error *e)
 {
 	for (unsigned page = 1; page <= JOB_PAGES_MAX && !out_of_time(w); page++) {
-		CLEANUP(http_answer_free) struct http_answer a = { 0 };
+		CLEANUP(http_answer_free) struct http_answer a = {0};
 		char path[HTTP_PATH_MAX];
 		/* A job of an earlier attempt is of interest only to whom has seen it run. */
-		(void)str_format(path, "/repos/%s/actions/runs/%llu/jobs?filter=%s&per_page=100&page=%u", w->c->in->scope,
-				(unsigned long long)run, w->runner_name ? "all" : "latest", page);
+		(void)str_format(path, "/repos/%s/actions/runs/%llu/jobs?filter=%s&per_page=100&page=%u",
+			w->c->in->scope, (unsigned long long)run, w->runner_name ? "all" : "latest", page);
 		int r = call_get_page(w->c, path, &a, e);
 		if (r == -ENOENT) { /* the run was deleted meanwhile; the repository has just been read */
 			error_clear(e);
@@ -84,7 +86,7 @@ static int send_document(struct walk *w, struct error *e)
 {
 	CLEANUP_JSON json_t *root = json_object();
 	if (json_object_set(root, "jobs", w->jobs) < 0 ||
-			json_object_set_new(root, "truncated", json_boolean(w->truncated || w->runs.full)) < 0)
+		json_object_set_new(root, "truncated", json_boolean(w->truncated || w->runs.full)) < 0)
 		return error_set(e, ENOMEM, "no memory for a list of jobs");
 	CLEANUP_FREE char *text = json_dumps(root, JSON_COMPACT);
 	if (!text)
@@ -108,7 +110,7 @@ static void walk_end(struct walk *w)
 
 int call_jobs(struct call *c, struct error *e)
 {
-	CLEANUP(walk_end) struct walk w = { 0 };
+	CLEANUP(walk_end) struct walk w = {0};
 	int r = walk_start(&w, c, e);
 	if (r >= 0)
 		r = read_runs(&w, "status=queued&", 100, RUN_PAGES_MAX, e);
@@ -121,7 +123,7 @@ int call_jobs(struct call *c, struct error *e)
 
 int call_job_of(struct call *c, struct error *e)
 {
-	CLEANUP(walk_end) struct walk w = { .runner_name = c->in->runner_name };
+	CLEANUP(walk_end) struct walk w = {.runner_name = c->in->runner_name};
 	int r = call_check_runner_name(c, e);
 	if (r >= 0)
 		r = walk_start(&w, c, e);

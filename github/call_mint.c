@@ -1,7 +1,7 @@
 /*
- * MINT. A JIT config for a public repository would let anybody's pull request into a VM, so the visibility is read right
- * before, every time. The POST is made once: what is not known afterwards is told (may_exist), and the client sweeps the
- * name before it goes on with another one.
+ * MINT. A JIT config for a public repository would let anybody's pull request into a VM, so the visibility is
+ * read right before, every time. The POST is made once: what is not known afterwards is told (may_exist), and
+ * the client sweeps the name before it goes on with another one.
  */
 #include "base/str.h"
 #include "github/answers.h"
@@ -20,11 +20,13 @@ static int add_labels(json_t *array, const char *text, struct error *e)
 	for (const char *p = text;; p++) {
 		size_t len = strcspn(p, ",");
 		if (len == 0 || len > LABEL_LIMIT)
-			return error_set(e, EINVAL, "labels are separated by single commas and have 1 to %d characters",
-					LABEL_LIMIT);
+			return error_set(e, EINVAL,
+				"labels are separated by single commas and have 1 to %d characters",
+				LABEL_LIMIT);
 		for (size_t i = 0; i < len; i++)
 			if (p[i] <= ' ' || p[i] > '~')
-				return error_set(e, EINVAL, "a label has a blank or a character beyond ASCII");
+				return error_set(
+					e, EINVAL, "a label has a blank or a character beyond ASCII");
 		if (json_array_append_new(array, json_stringn(p, len)) < 0)
 			return error_set(e, ENOMEM, "no memory for labels");
 		if (json_array_size(array) > LABELS_LIMIT)
@@ -41,29 +43,32 @@ static int make_body(const struct call *c, char **ret, struct error *e)
 	uint64_t group = c->in->runner_group_id ? c->in->runner_group_id : GROUP_DEFAULT;
 
 	if (group > INT32_MAX)
-		return error_set(e, EINVAL, "%llu is not the id of a runner group", (unsigned long long)group);
+		return error_set(
+			e, EINVAL, "%llu is not the id of a runner group", (unsigned long long)group);
 	int r = add_labels(labels, c->in->labels, e);
 	if (r < 0)
 		return r;
 	if (json_object_set_new(body, "name", json_string(c->in->runner_name)) < 0 ||
-			json_object_set_new(body, "runner_group_id", json_integer((json_int_t)group)) < 0 ||
-			json_object_set(body, "labels", labels) < 0 ||
-			json_object_set_new(body, "work_folder", json_string("_work")) < 0 || !(*ret = json_dumps(body, JSON_COMPACT)))
+		json_object_set_new(body, "runner_group_id", json_integer((json_int_t)group)) < 0 ||
+		json_object_set(body, "labels", labels) < 0 ||
+		json_object_set_new(body, "work_folder", json_string("_work")) < 0 ||
+		!(*ret = json_dumps(body, JSON_COMPACT)))
 		return error_set(e, ENOMEM, "no memory for a request");
 	return 0;
 }
 
 static int post(struct call *c, const char *body, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	char path[HTTP_PATH_MAX];
 	(void)str_format(path, "/repos/%s/actions/runners/generate-jitconfig", c->in->scope);
-	const struct http_request q = { .method = "POST", .path = path, .body = body, .max = HTTP_OBJECT_MAX, .secret = true };
+	const struct http_request q = {
+		.method = "POST", .path = path, .body = body, .max = HTTP_OBJECT_MAX, .secret = true};
 
 	int r = call_exchange(c, &q, 201, &a, e);
 	if (r < 0) {
-		/* GitHub has refused if it said so (4xx); a conflict means that the name is there. Everything else may have
-		 * registered a runner before it went wrong. */
+		/* GitHub has refused if it said so (4xx); a conflict means that the name is there. Everything
+		 * else may have registered a runner before it went wrong. */
 		bool refused = c->out->fault != GITHUB_FAULT_SERVER && c->out->fault != GITHUB_FAULT_NETWORK;
 		c->out->may_exist = c->out->fault == GITHUB_FAULT_CONFLICT || (!refused && a.sent);
 		return r;
@@ -92,9 +97,10 @@ int call_mint(struct call *c, struct error *e)
 	if (!is_private) {
 		c->out->fault = GITHUB_FAULT_PUBLIC;
 		return error_set(e, EACCES,
-				"repository %s is not private: anybody could run code on this host with a pull request, so no "
-				"runner is registered",
-				c->in->scope);
+			"repository %s is not private: anybody could run code on this host with a pull "
+			"request, so no "
+			"runner is registered",
+			c->in->scope);
 	}
 	char what[SCOPE_MAX + 64];
 	(void)str_format(what, "repository %s, runner group or call", c->in->scope);

@@ -22,13 +22,13 @@ int call_repository(struct call *c, struct error *e)
 		return r;
 	c->out->is_private = is_private;
 	(void)str_format(c->out->text, "repository %s is %s", c->in->scope,
-			is_private ? "private" : "public, or GitHub does not say that it is private");
+		is_private ? "private" : "public, or GitHub does not say that it is private");
 	return 0;
 }
 
 int call_deprecation(struct call *c, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	char path[HTTP_PATH_MAX], what[64];
 	const char *version = c->in->text;
 	size_t len = strlen(version);

@@ -1,6 +1,7 @@
 /*
- * RUNNER and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a repository that the
- * token cannot see (any more), so a 404 counts only together with a repository that is there.
+ * RUNNER and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a
+ * repository that the token cannot see (any more), so a 404 counts only together with a repository that is
+ * there.
  */
 #include "base/str.h"
 #include "github/answers.h"
@@ -16,7 +17,8 @@ static int runner_words(struct call *c, struct words *w, struct error *e)
 {
 	if (c->in->runner_id == 0 || c->in->runner_id > INT64_MAX)
 		return error_set(e, EINVAL, "the id of a runner is missing");
-	(void)str_format(w->path, "/repos/%s/actions/runners/%llu", c->in->scope, (unsigned long long)c->in->runner_id);
+	(void)str_format(w->path, "/repos/%s/actions/runners/%llu", c->in->scope,
+		(unsigned long long)c->in->runner_id);
 	(void)str_format(w->what, "runner %llu of %s", (unsigned long long)c->in->runner_id, c->in->scope);
 	c->what = w->what;
 	return 0;
@@ -43,7 +45,7 @@ static int gone(struct call *c, struct error *e)
 
 static int by_id(struct call *c, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	struct answers_runner runner;
 	struct words w;
 
@@ -65,7 +67,7 @@ static int by_id(struct call *c, struct error *e)
 
 static int by_name(struct call *c, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	struct answers_runner runner;
 	bool found = false;
 	struct words w;
@@ -74,14 +76,16 @@ static int by_name(struct call *c, struct error *e)
 	if (r < 0)
 		return r;
 	/* The characters of a checked name need no escaping. */
-	(void)str_format(w.path, "/repos/%s/actions/runners?name=%s&per_page=100", c->in->scope, c->in->runner_name);
+	(void)str_format(
+		w.path, "/repos/%s/actions/runners?name=%s&per_page=100", c->in->scope, c->in->runner_name);
 	(void)str_format(w.what, "repository %s", c->in->scope);
 	c->what = w.what;
 	r = call_get(c, w.path, &a, e);
 	if (r < 0)
 		return r;
 	r = answers_runner_named(a.data, a.len, c->in->runner_name, &found, &runner, e);
-	/* A name filter that is not applied fills pages; "not found" in the first of them would mean nothing. */
+	/* A name filter that is not applied fills pages; "not found" in the first of them would mean nothing.
+	 */
 	if (r >= 0 && !found && a.next)
 		r = error_set(e, EBADMSG, "the list was not filtered by name");
 	if (r < 0)
@@ -98,13 +102,13 @@ int call_runner(struct call *c, struct error *e)
 
 int call_delete(struct call *c, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	struct words w;
 
 	int r = runner_words(c, &w, e);
 	if (r < 0)
 		return r;
-	const struct http_request q = { .method = "DELETE", .path = w.path, .max = HTTP_OBJECT_MAX };
+	const struct http_request q = {.method = "DELETE", .path = w.path, .max = HTTP_OBJECT_MAX};
 	r = call_exchange(c, &q, 204, &a, e);
 	return r == -ENOENT ? gone(c, e) : r;
 }

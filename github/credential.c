@@ -14,12 +14,12 @@
 static const struct {
 	const char *prefix, *words;
 } kinds[] = {
-	{ "github_pat_", "fine-grained personal token" },
-	{ "ghp_", "classic personal token" },
-	{ "ghs_", "installation token" },
-	{ "gho_", "OAuth token" },
-	{ "ghu_", "user token of an App" },
-	{ "ghr_", "refresh token" },
+	{"github_pat_", "fine-grained personal token"},
+	{"ghp_", "classic personal token"},
+	{"ghs_", "installation token"},
+	{"gho_", "OAuth token"},
+	{"ghu_", "user token of an App"},
+	{"ghr_", "refresh token"},
 };
 
 static int take_token(struct credential *c, const char *value, struct error *e)
@@ -33,7 +33,8 @@ static int take_token(struct credential *c, const char *value, struct error *e)
 		return error_set(e, EINVAL, "GITHUB_TOKEN has more than %d characters", GITHUB_TOKEN_MAX);
 	/* Anything else in a header line could be a second header line. */
 	if (strspn(value, TOKEN_LETTERS) != len)
-		return error_set(e, EINVAL, "GITHUB_TOKEN has a character that tokens do not have; no quotes, no blanks");
+		return error_set(e, EINVAL,
+			"GITHUB_TOKEN has a character that tokens do not have; no quotes, no blanks");
 	c->kind = "token of an unknown kind";
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
 		if (str_starts(value, kinds[i].prefix))
@@ -51,7 +52,8 @@ static int take_ca_file(struct credential *c, const char *value, struct error *e
 	if (value[0] != '/')
 		return error_set(e, EINVAL, "BOXERY_GITHUB_CA_FILE must be an absolute path");
 	if (str_copy(c->ca_file, value) < 0)
-		return error_set(e, EINVAL, "BOXERY_GITHUB_CA_FILE has more than %zu characters", sizeof(c->ca_file) - 1);
+		return error_set(e, EINVAL, "BOXERY_GITHUB_CA_FILE has more than %zu characters",
+			sizeof(c->ca_file) - 1);
 	return 0;
 }
 
@@ -69,20 +71,21 @@ static int take_setting(void *userdata, const char *key, const char *value, stru
 		return r < 0 ? error_wrap(e, "BOXERY_GITHUB_URL") : 0;
 	}
 	str_show_n(shown, sizeof(shown), key, strlen(key));
-	return error_set(e, EINVAL, "unknown setting %s; known are GITHUB_TOKEN, BOXERY_GITHUB_URL, BOXERY_GITHUB_CA_FILE",
-			shown);
+	return error_set(e, EINVAL,
+		"unknown setting %s; known are GITHUB_TOKEN, BOXERY_GITHUB_URL, BOXERY_GITHUB_CA_FILE",
+		shown);
 }
 
 int credential_load(const char *path, struct credential *ret, struct error *e)
 {
 	char *text = NULL;
 	size_t len = 0;
-	CLEANUP(credential_free) struct credential c = { .base_url = GITHUB_URL_DEFAULT };
+	CLEANUP(credential_free) struct credential c = {.base_url = GITHUB_URL_DEFAULT};
 
 	int r = file_read_private(AT_FDCWD, path, ENVFILE_MAX, &text, &len, e);
 	if (r == -ENOENT)
-		return error_set(e, ENOENT, "%s does not exist; put a line GITHUB_TOKEN=... into it and make it mode 0600",
-				path);
+		return error_set(e, ENOENT,
+			"%s does not exist; put a line GITHUB_TOKEN=... into it and make it mode 0600", path);
 	if (r < 0)
 		return r;
 	r = envfile_parse(path, text, len, take_setting, &c, e);

@@ -9,27 +9,29 @@ static const struct {
 	call_fn fn;
 	bool scoped; /* needs OWNER/REPO */
 } verbs[GITHUB_TYPE_COUNT] = {
-	[GITHUB_HELLO] = { call_hello, false },
-	[GITHUB_REPOSITORY] = { call_repository, true },
-	[GITHUB_MINT] = { call_mint, true },
-	[GITHUB_RUNNER] = { call_runner, true },
-	[GITHUB_DELETE] = { call_delete, true },
-	[GITHUB_JOBS] = { call_jobs, true },
-	[GITHUB_JOB_OF] = { call_job_of, true },
-	[GITHUB_DEPRECATION] = { call_deprecation, true },
+	[GITHUB_HELLO] = {call_hello, false},
+	[GITHUB_REPOSITORY] = {call_repository, true},
+	[GITHUB_MINT] = {call_mint, true},
+	[GITHUB_RUNNER] = {call_runner, true},
+	[GITHUB_DELETE] = {call_delete, true},
+	[GITHUB_JOBS] = {call_jobs, true},
+	[GITHUB_JOB_OF] = {call_job_of, true},
+	[GITHUB_DEPRECATION] = {call_deprecation, true},
 };
 
 static int check_request(const struct github_request *in, bool scoped, struct error *e)
 {
-	if (!str_is_terminated(in->scope, sizeof(in->scope)) || !str_is_terminated(in->runner_name, sizeof(in->runner_name)) ||
-			!str_is_terminated(in->labels, sizeof(in->labels)) || !str_is_terminated(in->text, sizeof(in->text)))
+	if (!str_is_terminated(in->scope, sizeof(in->scope)) ||
+		!str_is_terminated(in->runner_name, sizeof(in->runner_name)) ||
+		!str_is_terminated(in->labels, sizeof(in->labels)) ||
+		!str_is_terminated(in->text, sizeof(in->text)))
 		return error_set(e, EBADMSG, "a text in the request has no end");
 	return scoped ? scope_check(in->scope, e) : 0;
 }
 
 static int run(call_fn fn, const char *env_path, struct call *c, struct error *e)
 {
-	CLEANUP(credential_free) struct credential credential = { 0 };
+	CLEANUP(credential_free) struct credential credential = {0};
 	CLEANUP(http_freep) struct http *http = NULL;
 
 	int r = credential_load(env_path, &credential, e);
@@ -48,16 +50,17 @@ static int run(call_fn fn, const char *env_path, struct call *c, struct error *e
 	return r;
 }
 
-void call_dispatch(const char *env_path, struct cache *cache, const struct github_request *in, struct github_reply *out,
-		int *ret_fd)
+void call_dispatch(const char *env_path, struct cache *cache, const struct github_request *in,
+	struct github_reply *out, int *ret_fd)
 {
 	struct error e = ERROR_INIT;
-	struct call c = { .in = in, .out = out, .cache = cache, .what = "such thing", .ret_fd = ret_fd };
+	struct call c = {.in = in, .out = out, .cache = cache, .what = "such thing", .ret_fd = ret_fd};
 
-	*out = (struct github_reply){ .head = MSG_HEAD(GITHUB_REPLY, struct github_reply, in->head.seq) };
+	*out = (struct github_reply){.head = MSG_HEAD(GITHUB_REPLY, struct github_reply, in->head.seq)};
 	*ret_fd = -1;
 	call_fn fn = in->head.type < GITHUB_TYPE_COUNT ? verbs[in->head.type].fn : NULL;
-	int r = fn ? check_request(in, verbs[in->head.type].scoped, &e) : error_set(&e, EOPNOTSUPP, "no such verb");
+	int r = fn ? check_request(in, verbs[in->head.type].scoped, &e)
+		   : error_set(&e, EOPNOTSUPP, "no such verb");
 	if (r >= 0)
 		r = run(fn, env_path, &c, &e);
 	out->code = r;

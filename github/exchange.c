@@ -10,7 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-int call_exchange(struct call *c, const struct http_request *q, long expected, struct http_answer *ret, struct error *e)
+int call_exchange(
+	struct call *c, const struct http_request *q, long expected, struct http_answer *ret, struct error *e)
 {
 	int r = http_call(c->http, q, ret, e);
 	if (ret->limit) {
@@ -22,14 +23,17 @@ int call_exchange(struct call *c, const struct http_request *q, long expected, s
 	c->out->http_status = (int32_t)ret->status;
 	if (ret->status == expected)
 		return 0;
-	const struct fault_context context = { .credential = c->credential, .what = c->what,
-		.deletes = str_equal(q->method, "DELETE"), .now = (uint64_t)time(NULL) };
+	const struct fault_context context = {.credential = c->credential,
+		.what = c->what,
+		.deletes = str_equal(q->method, "DELETE"),
+		.now = (uint64_t)time(NULL)};
 	return fault_from_answer(&context, ret, c->out, e);
 }
 
 int call_get(struct call *c, const char *path, struct http_answer *ret, struct error *e)
 {
-	return call_exchange(c, &(struct http_request){ .method = "GET", .path = path, .max = HTTP_OBJECT_MAX }, 200, ret, e);
+	return call_exchange(c, &(struct http_request){.method = "GET", .path = path, .max = HTTP_OBJECT_MAX},
+		200, ret, e);
 }
 
 /* A 304 has no body: the page is the one that is kept. */
@@ -53,8 +57,8 @@ int call_get_page(struct call *c, const char *path, struct http_answer *ret, str
 	if (str_format(url, "%s%s", c->credential->base_url, path) < 0)
 		return error_set(e, ENAMETOOLONG, "a URL is too long");
 	const struct cache_entry *known = cache_get(c->cache, url);
-	const struct http_request q = { .method = "GET", .path = path, .max = HTTP_LIST_MAX,
-		.etag = known ? known->etag : NULL };
+	const struct http_request q = {
+		.method = "GET", .path = path, .max = HTTP_LIST_MAX, .etag = known ? known->etag : NULL};
 
 	int r = http_call(c->http, &q, ret, e);
 	if (ret->limit) {
@@ -67,8 +71,8 @@ int call_get_page(struct call *c, const char *path, struct http_answer *ret, str
 		return from_cache(known, ret) < 0 ? error_set(e, ENOMEM, "no memory for a list") : 0;
 	c->out->http_status = (int32_t)ret->status;
 	if (ret->status != 200) {
-		const struct fault_context context = { .credential = c->credential, .what = c->what,
-			.now = (uint64_t)time(NULL) };
+		const struct fault_context context = {
+			.credential = c->credential, .what = c->what, .now = (uint64_t)time(NULL)};
 		return fault_from_answer(&context, ret, c->out, e);
 	}
 	cache_put(c->cache, url, ret->etag, ret->data ? ret->data : "", ret->len, ret->next);
@@ -83,7 +87,7 @@ int call_not_understood(struct call *c, int r, struct error *e)
 
 int call_read_private(struct call *c, bool *ret_private, struct error *e)
 {
-	CLEANUP(http_answer_free) struct http_answer a = { 0 };
+	CLEANUP(http_answer_free) struct http_answer a = {0};
 	char path[HTTP_PATH_MAX], what[SCOPE_MAX + 16];
 	const char *asked = c->what;
 
@@ -110,7 +114,9 @@ int call_check_runner_name(const struct call *c, struct error *e)
 	const char *name = c->in->runner_name;
 	size_t len = strlen(name);
 	for (size_t i = 0; i < len; i++)
-		if (!isascii((unsigned char)name[i]) || (!isalnum((unsigned char)name[i]) && !strchr("_.-", name[i])))
-			return error_set(e, EINVAL, "a runner's name consists of letters, digits and _ . - only");
+		if (!isascii((unsigned char)name[i]) ||
+			(!isalnum((unsigned char)name[i]) && !strchr("_.-", name[i])))
+			return error_set(
+				e, EINVAL, "a runner's name consists of letters, digits and _ . - only");
 	return len > 0 ? 0 : error_set(e, EINVAL, "the name of a runner is missing");
 }

@@ -18,7 +18,7 @@ static bool is_limit(const struct http_answer *a, const char *message)
 	if (a->status == 429)
 		return true;
 	return a->status == 403 &&
-			(a->has_retry_after || (a->has_remaining && a->remaining == 0) || names_limit(message));
+	       (a->has_retry_after || (a->has_remaining && a->remaining == 0) || names_limit(message));
 }
 
 static uint64_t retry_after_ms(const struct fault_context *c, const struct http_answer *a)
@@ -34,37 +34,42 @@ static uint64_t retry_after_ms(const struct fault_context *c, const struct http_
 	return ms > FAULT_RETRY_MAX_MS ? FAULT_RETRY_MAX_MS : ms < 1000 ? 1000 : ms;
 }
 
-static int limit(const struct fault_context *c, const struct http_answer *a, const char *said, struct github_reply *reply,
-		struct error *e)
+static int limit(const struct fault_context *c, const struct http_answer *a, const char *said,
+	struct github_reply *reply, struct error *e)
 {
 	reply->fault = GITHUB_FAULT_LIMIT;
 	reply->retry_after_ms = retry_after_ms(c, a);
-	return error_set(e, EAGAIN, "GitHub's rate limit is reached (%ld%s); it can be asked again in %llu s", a->status, said,
-			(unsigned long long)(reply->retry_after_ms / 1000));
+	return error_set(e, EAGAIN, "GitHub's rate limit is reached (%ld%s); it can be asked again in %llu s",
+		a->status, said, (unsigned long long)(reply->retry_after_ms / 1000));
 }
 
-static int permission(const struct http_answer *a, const char *said, struct github_reply *reply, struct error *e)
+static int permission(
+	const struct http_answer *a, const char *said, struct github_reply *reply, struct error *e)
 {
 	reply->fault = GITHUB_FAULT_PERMISSION;
 	if (a->permissions[0])
-		return error_set(e, EPERM, "the token may not do this (403%s); it needs the permission %s", said,
-				a->permissions);
+		return error_set(e, EPERM, "the token may not do this (403%s); it needs the permission %s",
+			said, a->permissions);
 	return error_set(e, EPERM, "the token may not do this (403%s); GitHub names no permission", said);
 }
 
-static int moved(const struct fault_context *c, const struct http_answer *a, struct github_reply *reply, struct error *e)
+static int moved(const struct fault_context *c, const struct http_answer *a, struct github_reply *reply,
+	struct error *e)
 {
 	reply->fault = GITHUB_FAULT_INVALID;
 	if (a->status == 301 || a->status == 308)
 		return error_set(e, EINVAL,
-				"the %s has been renamed or moved (%ld); put its new name into runners.yaml, redirects are not "
-				"followed",
-				c->what, a->status);
-	return error_set(e, EINVAL, "GitHub answers with a redirect (%ld), which is not followed; is BOXERY_GITHUB_URL right?",
-			a->status);
+			"the %s has been renamed or moved (%ld); put its new name into runners.yaml, "
+			"redirects are not "
+			"followed",
+			c->what, a->status);
+	return error_set(e, EINVAL,
+		"GitHub answers with a redirect (%ld), which is not followed; is BOXERY_GITHUB_URL right?",
+		a->status);
 }
 
-int fault_from_answer(const struct fault_context *c, const struct http_answer *a, struct github_reply *reply, struct error *e)
+int fault_from_answer(const struct fault_context *c, const struct http_answer *a, struct github_reply *reply,
+	struct error *e)
 {
 	char message[1024], said[176] = "";
 
@@ -80,9 +85,10 @@ int fault_from_answer(const struct fault_context *c, const struct http_answer *a
 	case 401:
 		reply->fault = GITHUB_FAULT_CREDENTIAL;
 		return error_set(e, EACCES,
-				"GitHub does not accept the token (401%s); it may be expired or revoked, put a new one into "
-				"runners.env",
-				said);
+			"GitHub does not accept the token (401%s); it may be expired or revoked, put a new "
+			"one into "
+			"runners.env",
+			said);
 	case 403:
 		return permission(a, said, reply, e);
 	case 404:
@@ -94,7 +100,8 @@ int fault_from_answer(const struct fault_context *c, const struct http_answer *a
 	case 422:
 		reply->fault = c->deletes ? GITHUB_FAULT_BUSY : GITHUB_FAULT_INVALID;
 		if (c->deletes)
-			return error_set(e, EBUSY, "the %s is running a job and is left alone (422%s)", c->what, said);
+			return error_set(
+				e, EBUSY, "the %s is running a job and is left alone (422%s)", c->what, said);
 		return error_set(e, EINVAL, "GitHub refuses the request as invalid (422%s)", said);
 	default:
 		break;

@@ -1,8 +1,9 @@
 /*
- * Theory of operation. The Authorization header is built once, in locked memory, and given to libcurl as a list node that
- * points there; libcurl's own copies (the request it composes, TLS buffers) are wiped when they are freed, see wipe.h.
- * A reused connection that turns out to be dead makes libcurl send a request a second time. For reads that is welcome; a
- * write gets a connection of its own, so that "it may have been acted upon" is said instead.
+ * Theory of operation. The Authorization header is built once, in locked memory, and given to libcurl as a
+ * list node that points there; libcurl's own copies (the request it composes, TLS buffers) are wiped when
+ * they are freed, see wipe.h. A reused connection that turns out to be dead makes libcurl send a request a
+ * second time. For reads that is welcome; a write gets a connection of its own, so that "it may have been
+ * acted upon" is said instead.
  */
 #include "boxery-config.h"
 
@@ -39,10 +40,10 @@ static size_t on_body(char *data, size_t size, size_t n, void *userdata)
 	return http_answer_body(userdata, data, size * n) < 0 ? 0 : size * n;
 }
 
-#define SET(h, option, value)                                                                                          \
-	do {                                                                                                           \
-		if (r == CURLE_OK)                                                                                     \
-			r = curl_easy_setopt((h)->curl, (option), (value));                                            \
+#define SET(h, option, value)                                                                                \
+	do {                                                                                                 \
+		if (r == CURLE_OK)                                                                           \
+			r = curl_easy_setopt((h)->curl, (option), (value));                                  \
 	} while (0)
 
 static CURLcode set_up(struct http *h)
@@ -85,7 +86,8 @@ int http_new(const struct credential *c, struct http **ret, struct error *e)
 		return error_set(e, ENOMEM, "no memory for an HTTP client");
 	CURLcode r = set_up(h);
 	if (r != CURLE_OK)
-		return error_set(e, EOPNOTSUPP, "this libcurl cannot be set up as needed: %s", curl_easy_strerror(r));
+		return error_set(
+			e, EOPNOTSUPP, "this libcurl cannot be set up as needed: %s", curl_easy_strerror(r));
 	*ret = TAKE_PTR(h);
 	return 0;
 }
@@ -99,8 +101,8 @@ struct http *http_free(struct http *h)
 	return NULL;
 }
 
-static CURLcode set_request(struct http *h, const struct http_request *q, struct curl_slist *headers,
-		struct http_answer *answer)
+static CURLcode set_request(
+	struct http *h, const struct http_request *q, struct curl_slist *headers, struct http_answer *answer)
 {
 	char url[GITHUB_URL_MAX + HTTP_PATH_MAX];
 	bool get = str_equal(q->method, "GET");
@@ -130,7 +132,8 @@ static void wait_for_write(void)
 	uint64_t due = last_write_us + HTTP_WRITE_GAP_MS * 1000, now = clock_boot_us();
 	if (last_write_us != 0 && now < due) {
 		uint64_t us = due - now;
-		struct timespec t = { .tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000 };
+		struct timespec t = {
+			.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
 		while (nanosleep(&t, &t) < 0 && errno == EINTR)
 			;
 	}
@@ -146,7 +149,8 @@ static int failed(struct http *h, CURLcode r, const struct http_answer *a, struc
 	if (a->too_large || r == CURLE_FILESIZE_EXCEEDED)
 		return error_set(e, EFBIG, "GitHub's answer is larger than %zu bytes", a->max);
 	if (r == CURLE_OPERATION_TIMEDOUT)
-		return error_set(e, ETIMEDOUT, "%s did not answer in time: %s", h->credential->base_url, words);
+		return error_set(
+			e, ETIMEDOUT, "%s did not answer in time: %s", h->credential->base_url, words);
 	if (a->status != 0)
 		return error_set(e, EPIPE, "GitHub's answer was cut off: %s", words);
 	return error_set(e, ENOTCONN, "%s cannot be reached: %s", h->credential->base_url, words);
@@ -158,14 +162,14 @@ int http_call(struct http *h, const struct http_request *q, struct http_answer *
 	struct curl_slist nodes[6];
 	size_t n = 0;
 
-	*ret = (struct http_answer){ .max = q->max, .guarded = q->secret };
+	*ret = (struct http_answer){.max = q->max, .guarded = q->secret};
 	/* Nodes of our own: libcurl reads the list and copies nothing. curl_slist has no const. */
 	nodes[n++].data = (char *)(uintptr_t)secret_bytes(h->credential->header);
-	nodes[n++].data = (char *)(uintptr_t)"Accept: application/vnd.github+json";
-	nodes[n++].data = (char *)(uintptr_t)"X-GitHub-Api-Version: 2022-11-28";
+	nodes[n++].data = (char *)(uintptr_t) "Accept: application/vnd.github+json";
+	nodes[n++].data = (char *)(uintptr_t) "X-GitHub-Api-Version: 2022-11-28";
 	if (q->body)
-		nodes[n++].data = (char *)(uintptr_t)"Content-Type: application/json";
-	nodes[n++].data = (char *)(uintptr_t)"Expect:";
+		nodes[n++].data = (char *)(uintptr_t) "Content-Type: application/json";
+	nodes[n++].data = (char *)(uintptr_t) "Expect:";
 	if (q->etag && str_format(if_none_match, "If-None-Match: %s", q->etag) == 0)
 		nodes[n++].data = if_none_match;
 	for (size_t i = 0; i < n; i++)

@@ -54,8 +54,10 @@ static void take_header(struct http_answer *a, const char *name, const char *val
 		str_show_n(a->permissions, sizeof(a->permissions), value, strlen(value));
 	else if (strcasecmp(name, "etag") == 0) {
 		/* It goes back as it came, so it is kept whole or not at all. */
-		if (strspn(value, "\"/Ww0123456789abcdefABCDEFGHIJKLMNOPQRSTUVXYZghijklmnopqrstuvxyz+=_.:-") != strlen(value) ||
-				str_copy(a->etag, value) < 0)
+		if (strspn(value,
+			    "\"/Ww0123456789abcdefABCDEFGHIJKLMNOPQRSTUVXYZghijklmnopqrstuvxyz+=_.:-") !=
+				strlen(value) ||
+			str_copy(a->etag, value) < 0)
 			a->etag[0] = '\0';
 	} else if (strcasecmp(name, "link") == 0)
 		a->next = strstr(value, "rel=\"next\"") != NULL;

@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* jansson's own limit is 2048 levels of its recursion; this looks only at brackets outside strings, before it is called. */
+/* jansson's own limit is 2048 levels of its recursion; this looks only at brackets outside strings, before it
+ * is called. */
 static bool too_deep(const char *data, size_t len)
 {
 	size_t depth = 0;
@@ -34,11 +35,13 @@ int json_read_object(const char *data, size_t len, json_t **ret, struct error *e
 	if (len == 0)
 		return error_set(e, EBADMSG, "the answer is empty where JSON was expected");
 	if (too_deep(data, len))
-		return error_set(e, EBADMSG, "the answer's JSON is nested deeper than %d levels", JSON_DEPTH_LIMIT);
+		return error_set(
+			e, EBADMSG, "the answer's JSON is nested deeper than %d levels", JSON_DEPTH_LIMIT);
 	CLEANUP_JSON json_t *root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &why);
 	/* why.text may quote the input */
 	if (!root)
-		return error_set(e, EBADMSG, "the answer is not JSON (line %d, byte %d of %zu)", why.line, why.position, len);
+		return error_set(e, EBADMSG, "the answer is not JSON (line %d, byte %d of %zu)", why.line,
+			why.position, len);
 	if (!json_is_object(root))
 		return error_set(e, EBADMSG, "the answer is JSON but not an object");
 	*ret = TAKE_PTR(root);

@@ -1,15 +1,16 @@
 /*
  * boxery-github: the only program that holds GitHub's token.
  *
- * Theory of operation. A child of the runner service (or of `runners once`), it answers one request at a time on the socket
- * it was born with, and ends when that closes. It blocks while GitHub thinks: nothing else is its business, and its client
- * has a deadline. The token lives in this process for the time of a request only; it comes from runners.env, goes into the
- * Authorization header for the one origin in the same file, and is in no reply, no error and no line of the log. JIT
- * configs leave as sealed memfds and are wiped here.
+ * Theory of operation. A child of the runner service (or of `runners once`), it answers one request at a time
+ * on the socket it was born with, and ends when that closes. It blocks while GitHub thinks: nothing else is
+ * its business, and its client has a deadline. The token lives in this process for the time of a request
+ * only; it comes from runners.env, goes into the Authorization header for the one origin in the same file,
+ * and is in no reply, no error and no line of the log. JIT configs leave as sealed memfds and are wiped here.
  *
- * Stages (Should / Mustn't):
- *   1 start   memory that wipes itself, not dumpable, no new privileges / read the token
- *   2 serve   read runners.env, speak HTTPS to its origin, reply / keep anything but an ETag cache of lists between requests
+ * Stages, each with what it may and what it must not do:
+ * - start: memory that wipes itself, not dumpable, no new privileges; the token is not read
+ * - serve: read runners.env, speak HTTPS to its origin, reply; between requests nothing is kept but an ETag
+ *   cache of lists
  */
 #include "boxery-config.h"
 
@@ -36,7 +37,8 @@ static int start(char *path, size_t size, struct cache **ret_cache, struct error
 	struct hostconf conf;
 
 	if (fstat(CLIENT_FD, &st) < 0 || !S_ISSOCK(st.st_mode))
-		return error_set(e, EINVAL, "there is no socket as fd 3; this program is started by boxery-runners");
+		return error_set(
+			e, EINVAL, "there is no socket as fd 3; this program is started by boxery-runners");
 	int r = wipe_install(e);
 	if (r >= 0)
 		r = secret_init(e);

@@ -54,7 +54,8 @@ int wipe_install(struct error *e)
 {
 	if (CRYPTO_set_mem_functions(crypto_malloc, crypto_realloc, crypto_free) != 1)
 		return error_set(e, EIO, "libcrypto has been used before its memory could be looked after");
-	CURLcode r = curl_global_init_mem(CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc);
+	CURLcode r = curl_global_init_mem(
+		CURL_GLOBAL_DEFAULT, malloc, wiping_free, wiping_realloc, strdup, calloc);
 	if (r != CURLE_OK)
 		return error_set(e, EIO, "libcurl cannot be initialised: %s", curl_easy_strerror(r));
 	json_set_alloc_funcs(malloc, wiping_free);

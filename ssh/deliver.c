@@ -1,14 +1,16 @@
 /*
- * Theory of operation. The guest has run nobody's code yet, but the address it answers at is only an address: an earlier
- * guest may have kept a copy of anything it once saw. So the host key, made on the host for this one life, is the identity,
- * and it is checked before anything of ours is sent: only ssh-ed25519 may be negotiated, the key is compared byte for byte,
- * and on a difference the session is muted. libssh2 has verified by then that the peer holds the private half.
+ * Theory of operation. The guest has run nobody's code yet, but the address it answers at is only an address:
+ * an earlier guest may have kept a copy of anything it once saw. So the host key, made on the host for this
+ * one life, is the identity, and it is checked before anything of ours is sent: only ssh-ed25519 may be
+ * negotiated, the key is compared byte for byte, and on a difference the session is muted. libssh2 has
+ * verified by then that the peer holds the private half.
  *
- * From the first byte of the JIT config on (DELIVER_SENDING) the secret may have left the host, whatever the result says.
- * What the guest writes to stdout and stderr is read and dropped: after it has the secret, its words could be the secret,
- * and results go to logs.
+ * From the first byte of the JIT config on (DELIVER_SENDING) the secret may have left the host, whatever the
+ * result says. What the guest writes to stdout and stderr is read and dropped: after it has the secret, its
+ * words could be the secret, and results go to logs.
  *
- * Each secret is freed the moment it has done its work, so that a process that waits for the guest has neither.
+ * Each secret is freed the moment it has done its work, so that a process that waits for the guest has
+ * neither.
  */
 #include "ssh/deliver.h"
 
@@ -29,7 +31,7 @@ struct talk {
 	LIBSSH2_SESSION *session;
 	LIBSSH2_CHANNEL *channel; /* freed with the session */
 	struct deliver_result *result;
-	const char *doing;        /* for the error: "... while DOING" */
+	const char *doing; /* for the error: "... while DOING" */
 };
 
 /* One algorithm of each kind, all of which both libssh2 1.10 and any OpenSSH since 6.5 have. */
@@ -37,14 +39,14 @@ static const struct {
 	int method;
 	const char *names;
 } methods[] = {
-	{ LIBSSH2_METHOD_HOSTKEY, HOSTKEY_ALGORITHM },
-	{ LIBSSH2_METHOD_KEX, "curve25519-sha256,curve25519-sha256@libssh.org" },
-	{ LIBSSH2_METHOD_CRYPT_CS, "aes256-ctr" },
-	{ LIBSSH2_METHOD_CRYPT_SC, "aes256-ctr" },
-	{ LIBSSH2_METHOD_MAC_CS, "hmac-sha2-256,hmac-sha2-512" },
-	{ LIBSSH2_METHOD_MAC_SC, "hmac-sha2-256,hmac-sha2-512" },
-	{ LIBSSH2_METHOD_COMP_CS, "none" },
-	{ LIBSSH2_METHOD_COMP_SC, "none" },
+	{LIBSSH2_METHOD_HOSTKEY, HOSTKEY_ALGORITHM},
+	{LIBSSH2_METHOD_KEX, "curve25519-sha256,curve25519-sha256@libssh.org"},
+	{LIBSSH2_METHOD_CRYPT_CS, "aes256-ctr"},
+	{LIBSSH2_METHOD_CRYPT_SC, "aes256-ctr"},
+	{LIBSSH2_METHOD_MAC_CS, "hmac-sha2-256,hmac-sha2-512"},
+	{LIBSSH2_METHOD_MAC_SC, "hmac-sha2-256,hmac-sha2-512"},
+	{LIBSSH2_METHOD_COMP_CS, "none"},
+	{LIBSSH2_METHOD_COMP_SC, "none"},
 };
 
 static void talk_end(struct talk *t)
@@ -58,7 +60,8 @@ static void step(struct talk *t, enum deliver_step s, const char *doing)
 	t->doing = doing;
 }
 
-/* Turns the last failure into a sentence. The socket's own fault explains more than libssh2's words for its consequence. */
+/* Turns the last failure into a sentence. The socket's own fault explains more than libssh2's words for its
+ * consequence. */
 static int talk_error(struct talk *t, struct error *e)
 {
 	char *words = NULL, shown[128];
@@ -67,11 +70,13 @@ static int talk_error(struct talk *t, struct error *e)
 	switch (t->wire.fault) {
 	case 0:
 		str_show_n(shown, sizeof(shown), words ? words : "", words ? (size_t)len : 0);
-		return error_set(e, EPROTO, "the guest's sshd was not understood while %s: %s (%d)", t->doing, shown, code);
+		return error_set(e, EPROTO, "the guest's sshd was not understood while %s: %s (%d)", t->doing,
+			shown, code);
 	case ETIMEDOUT:
 		return error_set(e, ETIMEDOUT, "the delivery's deadline passed while %s", t->doing);
 	case EMSGSIZE:
-		return error_set(e, EPROTO, "the guest sent more than %d bytes while %s", WIRE_RECEIVE_MAX, t->doing);
+		return error_set(
+			e, EPROTO, "the guest sent more than %d bytes while %s", WIRE_RECEIVE_MAX, t->doing);
 	case ECONNRESET:
 		return error_set(e, ECONNRESET, "the guest closed the connection while %s", t->doing);
 	default:
@@ -79,14 +84,14 @@ static int talk_error(struct talk *t, struct error *e)
 	}
 }
 
-/* Repeats a libssh2 call until it is done; the value is that of the call. A statement expression because libssh2 wants
- * the very same call again. */
-#define UNTIL_DONE(t, call)                                                                                            \
-	({                                                                                                             \
-		__typeof__(call) _r;                                                                                   \
-		while ((_r = (call)) == LIBSSH2_ERROR_EAGAIN && wire_wait(&(t)->wire, (t)->session) == 0)              \
-			;                                                                                              \
-		_r;                                                                                                    \
+/* Repeats a libssh2 call until it is done; the value is that of the call. A statement expression because
+ * libssh2 wants the very same call again. */
+#define UNTIL_DONE(t, call)                                                                                  \
+	({                                                                                                   \
+		__typeof__(call) _r;                                                                         \
+		while ((_r = (call)) == LIBSSH2_ERROR_EAGAIN && wire_wait(&(t)->wire, (t)->session) == 0)    \
+			;                                                                                    \
+		_r;                                                                                          \
 	})
 
 static int handshake(struct talk *t, struct error *e)
@@ -111,7 +116,7 @@ static int check_host_key(struct talk *t, struct error *e)
 	int type = LIBSSH2_HOSTKEY_TYPE_UNKNOWN;
 	const char *blob = libssh2_session_hostkey(t->session, &len, &type);
 	if (blob && type == LIBSSH2_HOSTKEY_TYPE_ED25519 && len == HOSTKEY_BLOB_LEN &&
-			memcmp(blob, t->d->pinned.blob, HOSTKEY_BLOB_LEN) == 0)
+		memcmp(blob, t->d->pinned.blob, HOSTKEY_BLOB_LEN) == 0)
 		return 0;
 
 	t->wire.muted = true;
@@ -120,9 +125,10 @@ static int check_host_key(struct talk *t, struct error *e)
 	if (blob)
 		hostkey_fingerprint(blob, len, got);
 	return error_set(e, EKEYREJECTED,
-			"what answers at the guest's address is not the guest: its host key is %s, pinned for this life is %s; "
-			"nothing was sent",
-			got, want);
+		"what answers at the guest's address is not the guest: its host key is %s, pinned for this "
+		"life is %s; "
+		"nothing was sent",
+		got, want);
 }
 
 static void guarded_free(char **p)
@@ -142,14 +148,17 @@ static int authenticate(struct talk *t, struct error *e)
 	text[len] = '\0';
 	t->d->key = secret_free(t->d->key);
 
-	int r = UNTIL_DONE(t, libssh2_userauth_publickey_frommemory(t->session, DELIVER_USER, strlen(DELIVER_USER), NULL, 0,
-					      text, len, NULL));
+	int r = UNTIL_DONE(t, libssh2_userauth_publickey_frommemory(t->session, DELIVER_USER,
+				      strlen(DELIVER_USER), NULL, 0, text, len, NULL));
 	if (r == 0)
 		return 0;
 	if (t->wire.fault == 0 && t->wire.sent == sent) /* it failed before the guest was asked anything */
-		return error_set(e, EINVAL, "the delivery key is not an unencrypted Ed25519 key in OpenSSH's format");
-	if (t->wire.fault == 0 && (r == LIBSSH2_ERROR_AUTHENTICATION_FAILED || r == LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED))
-		return error_set(e, EACCES, "the guest refuses the delivery key; was its authorized_keys written?");
+		return error_set(
+			e, EINVAL, "the delivery key is not an unencrypted Ed25519 key in OpenSSH's format");
+	if (t->wire.fault == 0 &&
+		(r == LIBSSH2_ERROR_AUTHENTICATION_FAILED || r == LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED))
+		return error_set(
+			e, EACCES, "the guest refuses the delivery key; was its authorized_keys written?");
 	return talk_error(t, e);
 }
 
@@ -188,7 +197,7 @@ static int send_jit(struct talk *t, struct error *e)
 /* Reads and drops both streams up to the guest's EOF. */
 static int drain(struct talk *t, struct error *e)
 {
-	static const int streams[] = { 0, SSH_EXTENDED_DATA_STDERR };
+	static const int streams[] = {0, SSH_EXTENDED_DATA_STDERR};
 	char dropped[1024];
 
 	while (!libssh2_channel_eof(t->channel)) {
@@ -214,7 +223,7 @@ static int take_exit_status(struct talk *t, struct error *e)
 		return r;
 	/* The exit status may come after EOF, but always before the close. */
 	if (UNTIL_DONE(t, libssh2_channel_close(t->channel)) < 0 ||
-			UNTIL_DONE(t, libssh2_channel_wait_closed(t->channel)) < 0)
+		UNTIL_DONE(t, libssh2_channel_wait_closed(t->channel)) < 0)
 		return talk_error(t, e);
 
 	char *name = NULL, shown[32];
@@ -227,18 +236,22 @@ static int take_exit_status(struct talk *t, struct error *e)
 	}
 	t->result->exit_status = libssh2_channel_get_exit_status(t->channel);
 	if (t->result->exit_status != 0)
-		return error_set(e, EREMOTEIO, "the guest's delivery command ended with status %d%s", t->result->exit_status,
-				t->result->exit_status == DELIVER_EXIT_ALREADY ? ": this life has had its delivery" : "");
+		return error_set(e, EREMOTEIO, "the guest's delivery command ended with status %d%s",
+			t->result->exit_status,
+			t->result->exit_status == DELIVER_EXIT_ALREADY ? ": this life has had its delivery"
+								       : "");
 	step(t, DELIVER_DONE, "done");
 	return 0;
 }
 
 int deliver_prepare(struct error *e)
 {
-	/* Without its configuration file libcrypto opens nothing later on. A first use of the random generator, which is
-	 * set up lazily, is made here so that a fault in it is a sentence and not a dead process. */
+	/* Without its configuration file libcrypto opens nothing later on. A first use of the random
+	 * generator, which is set up lazily, is made here so that a fault in it is a sentence and not a dead
+	 * process. */
 	uint8_t unused[16];
-	if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1 || RAND_bytes(unused, sizeof(unused)) != 1)
+	if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1 ||
+		RAND_bytes(unused, sizeof(unused)) != 1)
 		return error_set(e, EIO, "libcrypto cannot be initialised");
 	int r = libssh2_init(0);
 	if (r != 0)
@@ -248,9 +261,10 @@ int deliver_prepare(struct error *e)
 
 int deliver_run(struct delivery *d, struct deliver_result *ret, struct error *e)
 {
-	static int (*const steps[])(struct talk *t, struct error *e) = { handshake, check_host_key, authenticate,
-		start_command, send_jit, take_exit_status };
-	CLEANUP(talk_end) struct talk t = { .d = d, .result = ret, .wire = { .fd = d->fd, .deadline_us = d->deadline_us } };
+	static int (*const steps[])(struct talk * t, struct error * e) = {
+		handshake, check_host_key, authenticate, start_command, send_jit, take_exit_status};
+	CLEANUP(talk_end)
+	struct talk t = {.d = d, .result = ret, .wire = {.fd = d->fd, .deadline_us = d->deadline_us}};
 	int r = 0;
 
 	ret->exit_status = -1;

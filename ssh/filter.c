@@ -36,43 +36,49 @@ struct rule {
 };
 
 /* Conditions on an argument: its low half is VALUE; of the bits in MASK exactly those in VALUE are set. */
-#define SAME(n_, value_) { (n_), SCMP_CMP_MASKED_EQ, 0xffffffffu, (value_) }
-#define MASKED(n_, mask_, value_) { (n_), SCMP_CMP_MASKED_EQ, (mask_), (value_) }
+#define SAME(n_, value_)                                                                                     \
+	{                                                                                                    \
+		(n_), SCMP_CMP_MASKED_EQ, 0xffffffffu, (value_)                                              \
+	}
+#define MASKED(n_, mask_, value_)                                                                            \
+	{                                                                                                    \
+		(n_), SCMP_CMP_MASKED_EQ, (mask_), (value_)                                                  \
+	}
 
 static const struct rule rules[] = {
 	/* The talk with the guest. */
-	{ SCMP_SYS(recvfrom), GUEST },
-	{ SCMP_SYS(sendto), GUEST },
-	{ SCMP_SYS(poll), FREE }, /* which fds is behind a pointer; waiting on one gives nothing away */
-	{ SCMP_SYS(ppoll), FREE }, /* poll on arm64 */
-	{ SCMP_SYS(fcntl), GUEST, 1, { SAME(1, F_GETFL) } }, /* libssh2 asks for and sets O_NONBLOCK */
-	{ SCMP_SYS(fcntl), GUEST, 1, { SAME(1, F_SETFL) } },
+	{SCMP_SYS(recvfrom), GUEST},
+	{SCMP_SYS(sendto), GUEST},
+	{SCMP_SYS(poll), FREE},	 /* which fds is behind a pointer; waiting on one gives nothing away */
+	{SCMP_SYS(ppoll), FREE}, /* poll on arm64 */
+	{SCMP_SYS(fcntl), GUEST, 1, {SAME(1, F_GETFL)}}, /* libssh2 asks for and sets O_NONBLOCK */
+	{SCMP_SYS(fcntl), GUEST, 1, {SAME(1, F_SETFL)}},
 	/* The result, and a line on stderr before an abort. */
-	{ SCMP_SYS(sendmsg), RESULT },
-	{ SCMP_SYS(write), STDERR },
+	{SCMP_SYS(sendmsg), RESULT},
+	{SCMP_SYS(write), STDERR},
 	/* Time: only where the vDSO cannot answer by itself. */
-	{ SCMP_SYS(clock_gettime), FREE },
-	{ SCMP_SYS(gettimeofday), FREE },
-	{ SCMP_SYS(time), FREE },
+	{SCMP_SYS(clock_gettime), FREE},
+	{SCMP_SYS(gettimeofday), FREE},
+	{SCMP_SYS(time), FREE},
 	/* libcrypto: the ephemeral key and nonces; its generator asks whether the process has forked. */
-	{ SCMP_SYS(getrandom), FREE },
-	{ SCMP_SYS(getpid), FREE },
-	/* malloc, and libsodium's guarded memory when a secret is wiped. Never executable, never from a file. */
-	{ SCMP_SYS(brk), FREE },
-	{ SCMP_SYS(mmap), FREE, 2, { MASKED(2, PROT_EXEC, 0), MASKED(3, MAP_ANONYMOUS, MAP_ANONYMOUS) } },
-	{ SCMP_SYS(mprotect), FREE, 1, { MASKED(2, PROT_EXEC, 0) } },
-	{ SCMP_SYS(mremap), FREE },
-	{ SCMP_SYS(munmap), FREE },
-	{ SCMP_SYS(madvise), FREE },
-	{ SCMP_SYS(mlock), FREE },
-	{ SCMP_SYS(munlock), FREE },
+	{SCMP_SYS(getrandom), FREE},
+	{SCMP_SYS(getpid), FREE},
+	/* malloc, and libsodium's guarded memory when a secret is wiped. Never executable, never a file. */
+	{SCMP_SYS(brk), FREE},
+	{SCMP_SYS(mmap), FREE, 2, {MASKED(2, PROT_EXEC, 0), MASKED(3, MAP_ANONYMOUS, MAP_ANONYMOUS)}},
+	{SCMP_SYS(mprotect), FREE, 1, {MASKED(2, PROT_EXEC, 0)}},
+	{SCMP_SYS(mremap), FREE},
+	{SCMP_SYS(munmap), FREE},
+	{SCMP_SYS(madvise), FREE},
+	{SCMP_SYS(mlock), FREE},
+	{SCMP_SYS(munlock), FREE},
 	/* pthread_once in libcrypto wakes waiters that a single thread never has. */
-	{ SCMP_SYS(futex), FREE },
+	{SCMP_SYS(futex), FREE},
 	/* The end. */
-	{ SCMP_SYS(close), FREE },
-	{ SCMP_SYS(exit_group), FREE },
-	{ SCMP_SYS(restart_syscall), FREE }, /* the kernel's own, when a stopped process goes on in poll */
-	{ SCMP_SYS(rt_sigreturn), FREE },
+	{SCMP_SYS(close), FREE},
+	{SCMP_SYS(exit_group), FREE},
+	{SCMP_SYS(restart_syscall), FREE}, /* the kernel's own, when a stopped process goes on in poll */
+	{SCMP_SYS(rt_sigreturn), FREE},
 };
 
 static void context_free(scmp_filter_ctx *c)

@@ -15,7 +15,8 @@ _Static_assert(BLOB_HEAD_LEN + 32 == HOSTKEY_BLOB_LEN, "an Ed25519 key has 32 by
 
 static const char *encode(const struct hostkey *key, char ret[static ENCODED_LEN])
 {
-	return sodium_bin2base64(ret, ENCODED_LEN, key->blob, sizeof(key->blob), sodium_base64_VARIANT_ORIGINAL);
+	return sodium_bin2base64(
+		ret, ENCODED_LEN, key->blob, sizeof(key->blob), sodium_base64_VARIANT_ORIGINAL);
 }
 
 int hostkey_parse(const char *line, struct hostkey *ret, struct error *e)
@@ -28,14 +29,16 @@ int hostkey_parse(const char *line, struct hostkey *ret, struct error *e)
 	struct hostkey key;
 	const char *end = NULL;
 	char again[ENCODED_LEN];
-	int r = sodium_base642bin(key.blob, sizeof(key.blob), text, text_len, NULL, &len, &end,
-			sodium_base64_VARIANT_ORIGINAL);
+	int r = sodium_base642bin(
+		key.blob, sizeof(key.blob), text, text_len, NULL, &len, &end, sodium_base64_VARIANT_ORIGINAL);
 	/* Encoded again and compared, because libsodium 1.0.18 decodes bytes above 127 too. */
 	if (r < 0 || end != text + text_len || len != HOSTKEY_BLOB_LEN || text_len != sizeof(again) - 1 ||
-			memcmp(encode(&key, again), text, text_len) != 0)
-		return error_set(e, EINVAL, "the pinned host key is not base64 of %d bytes", HOSTKEY_BLOB_LEN);
+		memcmp(encode(&key, again), text, text_len) != 0)
+		return error_set(
+			e, EINVAL, "the pinned host key is not base64 of %d bytes", HOSTKEY_BLOB_LEN);
 	if (memcmp(key.blob, blob_head, BLOB_HEAD_LEN) != 0)
-		return error_set(e, EINVAL, "the pinned host key says " HOSTKEY_ALGORITHM " but encodes another kind");
+		return error_set(
+			e, EINVAL, "the pinned host key says " HOSTKEY_ALGORITHM " but encodes another kind");
 	*ret = key;
 	return 0;
 }
@@ -46,8 +49,8 @@ void hostkey_fingerprint(const void *blob, size_t len, char ret[static HOSTKEY_F
 	uint8_t hash[crypto_hash_sha256_BYTES];
 	(void)crypto_hash_sha256(hash, blob, len);
 	memcpy(ret, prefix, sizeof(prefix));
-	(void)sodium_bin2base64(ret + sizeof(prefix) - 1, HOSTKEY_FINGERPRINT_MAX - sizeof(prefix) + 1, hash, sizeof(hash),
-			sodium_base64_VARIANT_ORIGINAL_NO_PADDING);
+	(void)sodium_bin2base64(ret + sizeof(prefix) - 1, HOSTKEY_FINGERPRINT_MAX - sizeof(prefix) + 1, hash,
+		sizeof(hash), sodium_base64_VARIANT_ORIGINAL_NO_PADDING);
 }
 
 int hostkey_known_hosts_line(const char *alias, const char *line, struct buf *ret, struct error *e)

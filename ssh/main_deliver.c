@@ -1,20 +1,22 @@
 /*
  * boxery-deliver: hands one JIT config to one guest and ends.
  *
- * Theory of operation. This is the only program that speaks to a guest while it holds a secret, so it has as little else
- * as possible: it is born with four fds and opens none, it knows no address, no name and no path, and before it reads the
- * first byte from the guest it takes everything but the allow-list in filter.c from itself. A guest that breaks libssh2 gets
- * a process with one JIT config, which was meant for this guest, a delivery key whose only use is the guests' forced
- * command, and no call to do anything with.
+ * Theory of operation. This is the only program that speaks to a guest while it holds a secret, so it has as
+ * little else as possible: it is born with four fds and opens none, it knows no address, no name and no path,
+ * and before it reads the first byte from the guest it takes everything but the allow-list in filter.c from
+ * itself. A guest that breaks libssh2 gets a process with one JIT config, which was meant for this guest, a
+ * delivery key whose only use is the guests' forced command, and no call to do anything with.
  *
- * Stages (Should / Mustn't):
- *   1 start     reads the request, takes both secrets into locked memory, closes their fds / reads from the guest
- *   2 prepare   libssh2 and libcrypto read their configuration, if any / as above
- *   3 filter    no new privileges, seccomp / return
- *   4 talk      deliver.c / anything outside the list
- *   5 result    one message; the secrets are gone by now
- * There is no log here: the journal is a socket to be opened. What happened is in the result, and the keeper logs it. No
- * result at all (killed by the filter, a crash) is a failure of unknown progress to the keeper, and ends in a reset.
+ * Stages, each with what it may and what it must not do:
+ * - start: read the request, take both secrets into locked memory, close their fds; nothing from the guest
+ * - prepare: initialise libssh2 and libcrypto, which reads no configuration; nothing from the guest
+ * - filter: give up new privileges, install seccomp; there is no way back
+ * - talk: deliver.c; nothing outside the list
+ * - result: one message; the secrets are gone by now
+ *
+ * There is no log here: the journal is a socket to be opened. What happened is in the result, and the keeper
+ * logs it. No result at all (killed by the filter, a crash) is a failure of unknown progress to the keeper,
+ * and ends in a reset.
  */
 #include "boxery-config.h"
 
@@ -49,10 +51,11 @@ static int about(void)
 
 static int take_request(struct deliver_request *ret, struct error *e)
 {
-	static const size_t sizes[DELIVER_TYPE_COUNT] = { [DELIVER_REQUEST] = sizeof(struct deliver_request) };
+	static const size_t sizes[DELIVER_TYPE_COUNT] = {[DELIVER_REQUEST] = sizeof(struct deliver_request)};
 	int fds[MSG_FDS_MAX];
 	size_t n_fds = 0;
-	int r = msg_recv_timeout(RESULT_FD, REQUEST_TIMEOUT_MS, sizes, DELIVER_TYPE_COUNT, ret, sizeof(*ret), fds, &n_fds, e);
+	int r = msg_recv_timeout(
+		RESULT_FD, REQUEST_TIMEOUT_MS, sizes, DELIVER_TYPE_COUNT, ret, sizeof(*ret), fds, &n_fds, e);
 	if (r == 0)
 		return error_set(e, ECONNRESET, "the other end closed before it sent a request");
 	for (size_t i = 0; r > 0 && i < n_fds; i++)
@@ -85,7 +88,7 @@ static int take_secrets(struct delivery *d, struct error *e)
 
 static int deliver(const struct deliver_request *request, struct deliver_result *result, struct error *e)
 {
-	struct delivery d = { .fd = GUEST_FD, .started_us = clock_boot_us() };
+	struct delivery d = {.fd = GUEST_FD, .started_us = clock_boot_us()};
 
 	if (!str_is_terminated(request->host_key, sizeof(request->host_key)))
 		return error_set(e, EBADMSG, "the host key in the request has no end");
@@ -111,12 +114,14 @@ int main(int argc, char **argv)
 {
 	struct error e = ERROR_INIT;
 	struct deliver_request request;
-	struct deliver_result result = { .head = MSG_HEAD(DELIVER_RESULT, struct deliver_result, 0), .exit_status = -1 };
+	struct deliver_result result = {
+		.head = MSG_HEAD(DELIVER_RESULT, struct deliver_result, 0), .exit_status = -1};
 
 	if (argc == 2 && (str_equal(argv[1], "--about") || str_equal(argv[1], "--version")))
 		return about();
 	if (argc != 1) {
-		(void)fprintf(stderr, "boxery-deliver: started by boxery-keeper with its sockets; only --about is for people\n");
+		(void)fprintf(stderr, "boxery-deliver: started by boxery-keeper with its sockets; only "
+				      "--about is for people\n");
 		return EXIT_STATUS_USAGE;
 	}
 	if (secret_init(&e) < 0 || take_request(&request, &e) < 0) {
@@ -128,6 +133,7 @@ int main(int argc, char **argv)
 	if (result.code < 0)
 		(void)str_copy(result.text, e.text);
 	else if (!filter_enforced())
-		(void)str_copy(result.text, "delivered without a system call filter: this build has a sanitizer");
+		(void)str_copy(
+			result.text, "delivered without a system call filter: this build has a sanitizer");
 	return msg_send(RESULT_FD, &result, NULL, 0, NULL) < 0 ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
 }

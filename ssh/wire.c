@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* libssh2's buffers hold the delivery key and the JIT config for a while; a block knows its size so that it can be wiped. */
+/* libssh2's buffers hold the delivery key and the JIT config for a while; a block knows its size so that it
+ * can be wiped. */
 struct block {
 	_Alignas(max_align_t) size_t size;
 };
@@ -47,7 +48,8 @@ static LIBSSH2_REALLOC_FUNC(wiping_realloc)
 	return fresh;
 }
 
-/* Keeps the first fault: what comes after it is its consequence. Returns the negative errno that libssh2 expects. */
+/* Keeps the first fault: what comes after it is its consequence. Returns the negative errno that libssh2
+ * expects. */
 static ssize_t wire_fail(struct wire *w, int code)
 {
 	if (w->fault == 0)
@@ -135,7 +137,7 @@ int wire_wait(struct wire *w, LIBSSH2_SESSION *s)
 {
 	int directions = libssh2_session_block_directions(s);
 	/* A full send buffer must not hide what the guest has to say, so reading is always of interest. */
-	struct pollfd p = { .fd = w->fd, .events = POLLIN };
+	struct pollfd p = {.fd = w->fd, .events = POLLIN};
 	if (directions & LIBSSH2_SESSION_BLOCK_OUTBOUND)
 		p.events |= POLLOUT;
 

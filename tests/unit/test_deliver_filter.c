@@ -1,6 +1,7 @@
 /*
- * boxery-deliver's system call filter, the one it runs with, installed in a child that then does what a broken-into process
- * would want to do: every such call has to kill it with SIGSYS. The same child survives what a delivery needs.
+ * boxery-deliver's system call filter, the one it runs with, installed in a child that then does what a
+ * broken-into process would want to do: every such call has to kill it with SIGSYS. The same child survives
+ * what a delivery needs.
  */
 #include "base/cleanup.h"
 #include "linux/clock.h"
@@ -32,7 +33,7 @@ struct fds {
 
 typedef void (*act)(const struct fds *f);
 
-static const char *const nowhere[] = { "/bin/true", NULL };
+static const char *const nowhere[] = {"/bin/true", NULL};
 
 static void do_openat(const struct fds *f)
 {
@@ -44,7 +45,7 @@ static void do_socket(const struct fds *f)
 }
 static void do_connect(const struct fds *f)
 {
-	struct sockaddr a = { .sa_family = AF_UNSPEC };
+	struct sockaddr a = {.sa_family = AF_UNSPEC};
 	(void)connect(f->guest, &a, sizeof(a));
 }
 static void do_execve(const struct fds *f)
@@ -82,7 +83,7 @@ static void do_setsockopt(const struct fds *f)
 }
 static void do_recvmsg(const struct fds *f)
 {
-	struct msghdr h = { 0 };
+	struct msghdr h = {0};
 	(void)recvmsg(f->guest, &h, MSG_DONTWAIT);
 }
 static void do_read_guest(const struct fds *f)
@@ -105,8 +106,8 @@ static void do_send_result(const struct fds *f)
 }
 static void do_sendmsg_guest(const struct fds *f)
 {
-	struct iovec v = { (void *)(uintptr_t) "x", 1 };
-	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1 };
+	struct iovec v = {(void *)(uintptr_t) "x", 1};
+	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
 	(void)sendmsg(f->guest, &h, MSG_DONTWAIT);
 }
 static void do_write_other(const struct fds *f)
@@ -148,7 +149,10 @@ static void do_x32(const struct fds *f)
 
 static void fine(const struct fds *f)
 {
-	struct { struct msg_head head; char text[64]; } m = { .head = { MSG_MAGIC, MSG_VERSION, 1, sizeof(m), 0 } };
+	struct {
+		struct msg_head head;
+		char text[64];
+	} m = {.head = {MSG_MAGIC, MSG_VERSION, 1, sizeof(m), 0}};
 	struct error e = ERROR_INIT;
 	char c;
 	CLEANUP(secret_freep) struct secret *s = NULL;
@@ -158,7 +162,8 @@ static void fine(const struct fds *f)
 		_exit(1);
 	if (msg_send(f->result, &m, NULL, 0, &e) < 0 || clock_boot_us() == 0)
 		_exit(2);
-	if (syscall(SYS_clock_gettime, CLOCK_BOOTTIME, &(struct timespec){ 0 }) < 0 || syscall(SYS_getrandom, &c, 1, 0) != 1)
+	if (syscall(SYS_clock_gettime, CLOCK_BOOTTIME, &(struct timespec){0}) < 0 ||
+		syscall(SYS_getrandom, &c, 1, 0) != 1)
 		_exit(3);
 	for (size_t n = 64; n < 64 * 1024 * 1024; n *= 4) {
 		char *p = malloc(n);
@@ -178,7 +183,8 @@ static int run(act a)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, guest), 0);
 	assert_int_equal(msg_pair(result, NULL), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other), 0);
-	struct fds f = { guest[0], guest[1], result[0], result[1], other[0], open("/dev/null", O_RDWR | O_CLOEXEC) };
+	struct fds f = {
+		guest[0], guest[1], result[0], result[1], other[0], open("/dev/null", O_RDWR | O_CLOEXEC)};
 
 	pid_t pid = fork();
 	assert_true(pid >= 0);
@@ -208,17 +214,32 @@ static void test_forbidden(void **state)
 		const char *name;
 		act a;
 	} acts[] = {
-		{ "openat", do_openat }, { "socket", do_socket }, { "connect", do_connect }, { "execve", do_execve },
-		{ "fork", do_fork }, { "kill", do_kill }, { "ptrace", do_ptrace }, { "prctl", do_prctl },
-		{ "memfd_create", do_memfd }, { "dup", do_dup }, { "setsockopt", do_setsockopt }, { "recvmsg", do_recvmsg },
-		{ "read from the guest", do_read_guest }, { "recv from another fd", do_recv_other },
-		{ "send to another fd", do_send_other }, { "send to the result socket", do_send_result },
-		{ "sendmsg to the guest", do_sendmsg_guest }, { "write to another fd", do_write_other },
-		{ "fcntl F_DUPFD", do_fcntl_dup }, { "fcntl on another fd", do_fcntl_other },
-		{ "executable mmap", do_mmap_exec }, { "mmap of a file", do_mmap_file },
-		{ "executable mprotect", do_mprotect_exec },
+		{"openat", do_openat},
+		{"socket", do_socket},
+		{"connect", do_connect},
+		{"execve", do_execve},
+		{"fork", do_fork},
+		{"kill", do_kill},
+		{"ptrace", do_ptrace},
+		{"prctl", do_prctl},
+		{"memfd_create", do_memfd},
+		{"dup", do_dup},
+		{"setsockopt", do_setsockopt},
+		{"recvmsg", do_recvmsg},
+		{"read from the guest", do_read_guest},
+		{"recv from another fd", do_recv_other},
+		{"send to another fd", do_send_other},
+		{"send to the result socket", do_send_result},
+		{"sendmsg to the guest", do_sendmsg_guest},
+		{"write to another fd", do_write_other},
+		{"fcntl F_DUPFD", do_fcntl_dup},
+		{"fcntl on another fd", do_fcntl_other},
+		{"executable mmap", do_mmap_exec},
+		{"mmap of a file", do_mmap_file},
+		{"executable mprotect", do_mprotect_exec},
 #ifdef __x86_64__
-		{ "a 32-bit call", do_other_abi }, { "an x32 call", do_x32 },
+		{"a 32-bit call", do_other_abi},
+		{"an x32 call", do_x32},
 #endif
 	};
 
@@ -227,7 +248,8 @@ static void test_forbidden(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
 		int status = run(acts[i].a);
 		if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSYS)
-			fail_msg("%s was not answered with SIGSYS but with wait status %#x", acts[i].name, (unsigned)status);
+			fail_msg("%s was not answered with SIGSYS but with wait status %#x", acts[i].name,
+				(unsigned)status);
 	}
 }
 

@@ -29,11 +29,11 @@ static void test_parse(void **state)
 
 static void test_refused(void **state)
 {
-	static const char *const bad[] = { "", "ssh-ed25519", "ssh-ed25519 ", "ssh-rsa " KEY, KEY, " ssh-ed25519 " KEY,
-		"ssh-ed25519  " KEY, "ssh-ed25519 " KEY "AAAA", "ssh-ed25519 " KEY "=", "ssh-ed25519 AAAA",
-		"ssh-ed25519 \xc1" KEY,
+	static const char *const bad[] = {"", "ssh-ed25519", "ssh-ed25519 ", "ssh-rsa " KEY, KEY,
+		" ssh-ed25519 " KEY, "ssh-ed25519  " KEY, "ssh-ed25519 " KEY "AAAA", "ssh-ed25519 " KEY "=",
+		"ssh-ed25519 AAAA", "ssh-ed25519 \xc1" KEY,
 		/* says ed25519, encodes "ssh-ed25518" */
-		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE4AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" };
+		"ssh-ed25519 AAAAC3NzaC1lZDI1NTE4AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"};
 	struct hostkey k, untouched;
 	struct error e = ERROR_INIT;
 
@@ -76,7 +76,7 @@ static void test_steps(void **state)
 	for (int i = 0; i < DELIVER_STEP_COUNT; i++)
 		assert_non_null(deliver_step_to_string((enum deliver_step)i));
 	assert_null(deliver_step_to_string(DELIVER_STEP_COUNT));
-	assert_null(deliver_step_to_string((enum deliver_step)-1));
+	assert_null(deliver_step_to_string((enum deliver_step) - 1));
 }
 
 int main(void)

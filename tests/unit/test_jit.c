@@ -1,4 +1,5 @@
-/* The JIT config as an opaque secret: what passes, what is refused and in which words, and that it is wiped. */
+/* The JIT config as an opaque secret: what passes, what is refused and in which words, and that it is wiped.
+ */
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "jit/jit.h"
@@ -25,7 +26,8 @@ static size_t make(char *dst, size_t size, size_t plain)
 	int n = snprintf(json, plain, "{\".runner\":\"" CANARY "\"");
 	json[n] = ' ';
 	json[plain - 1] = '}';
-	assert_non_null(sodium_bin2base64(dst, size, (unsigned char *)json, plain, sodium_base64_VARIANT_ORIGINAL));
+	assert_non_null(
+		sodium_bin2base64(dst, size, (unsigned char *)json, plain, sodium_base64_VARIANT_ORIGINAL));
 	free(json);
 	return strlen(dst);
 }
@@ -66,7 +68,7 @@ static void test_shape(void **state)
 	size_t len = make(text, sizeof(text), 301);
 
 	char was = text[99];
-	static const char bad[] = { '\n', ' ', '-', '_', '"', '\0', (char)0x80, '=' };
+	static const char bad[] = {'\n', ' ', '-', '_', '"', '\0', (char)0x80, '='};
 	for (size_t i = 0; i < sizeof(bad); i++) {
 		text[99] = bad[i];
 		assert_int_equal(jit_check(text, len, &e), -EINVAL);
@@ -83,8 +85,8 @@ static void test_shape(void **state)
 
 	char array[256];
 	assert_non_null(sodium_bin2base64(array, sizeof(array),
-			(const unsigned char *)"[ \"" CANARY "\", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ]", 60,
-			sodium_base64_VARIANT_ORIGINAL));
+		(const unsigned char *)"[ \"" CANARY "\", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 ]", 60,
+		sodium_base64_VARIANT_ORIGINAL));
 	assert_int_equal(jit_check(array, strlen(array), &e), -EINVAL);
 	assert_non_null(strstr(e.text, "not a JSON object"));
 	assert_null(strstr(e.text, CANARY));
