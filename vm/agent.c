@@ -64,6 +64,7 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
 	struct error last = ERROR_INIT;
+	int r;
 
 	for (;;) {
 		CLEANUP(json_decrefp) json_t *command = command_new("guest-ping", NULL), *answer = NULL;
@@ -72,9 +73,10 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 			return error_errno(e, ENOMEM, "cannot write an agent command");
 		if (call(d, command, CALL_TIMEOUT_S, &answer, &last) == 0)
 			return 0;
-		if (last.code == ECONNREFUSED)
-			return error_set(e, last.code, "%s", last.text);
-		if (virDomainIsActive(d) != 1)
+		r = virt_runs_check(d, e);
+		if (r < 0)
+			return r;
+		if (r == 0)
 			return error_set(e, ENOTCONN, "the guest stopped before its agent answered");
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "the guest agent did not answer in %llu s (%s)",
@@ -83,7 +85,8 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 	}
 }
 
-static int exec_start(virDomainPtr d, const char *path, const void *input, size_t input_len,
+/* Takes args over. */
+static int exec_start(virDomainPtr d, const char *path, json_t *args, const void *input, size_t input_len,
 	json_int_t *ret_pid, struct error *e)
 {
 	CLEANUP(json_decrefp) json_t *command = NULL, *answer = NULL;
@@ -93,11 +96,12 @@ static int exec_start(virDomainPtr d, const char *path, const void *input, size_
 	int r;
 
 	base64 = malloc(size);
-	if (!base64)
+	if (!base64) {
+		json_decref(args);
 		return error_errno(e, ENOMEM, "input of %s", path);
+	}
 	(void)sodium_bin2base64(base64, size, input, input_len, sodium_base64_VARIANT_ORIGINAL);
-	json_set_alloc_funcs(malloc, wiping_free);
-	command = command_new("guest-exec", json_pack("{s:s, s:[], s:s, s:b}", "path", path, "arg",
+	command = command_new("guest-exec", json_pack("{s:s, s:o, s:s, s:b}", "path", path, "arg", args,
 						    "input-data", base64, "capture-output", 1));
 	if (!command)
 		return error_errno(e, ENOMEM, "cannot write an agent command");
@@ -170,7 +174,8 @@ int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input
 	json_int_t pid = -1;
 	int r;
 
-	r = exec_start(d, path, input, input_len, &pid, e);
+	json_set_alloc_funcs(malloc, wiping_free);
+	r = exec_start(d, path, json_array(), input, input_len, &pid, e);
 	while (r == 0) {
 		CLEANUP(json_decrefp) json_t *command = NULL, *status = NULL;
 
@@ -218,7 +223,11 @@ int agent_clock_set(virDomainPtr d, struct error *e)
 
 int agent_poweroff(virDomainPtr d, struct error *e)
 {
-	if (virDomainShutdownFlags(d, VIR_DOMAIN_SHUTDOWN_GUEST_AGENT) < 0)
-		return virt_error(e, "cannot ask %s to power off", virDomainGetName(d));
-	return 0;
+	json_int_t pid;
+	json_t *args;
+
+	json_set_alloc_funcs(malloc, wiping_free);
+	args = json_pack(
+		"[s, s, s, s]", "start", "--no-block", "--job-mode=replace-irreversibly", "poweroff.target");
+	return exec_start(d, "/usr/bin/systemctl", args, "", 0, &pid, e);
 }

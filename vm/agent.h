@@ -20,5 +20,6 @@ int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input
 int agent_clock_skew_ms(virDomainPtr d, uint64_t *ret, struct error *e);
 /* Sets the guest's clock to ours. */
 int agent_clock_set(virDomainPtr d, struct error *e);
+/* Begins the guest's clean shutdown, as systemd's own unit: the agent's guest-shutdown needs logind. */
 int agent_poweroff(virDomainPtr d, struct error *e);
 #endif

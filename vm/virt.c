@@ -38,41 +38,31 @@ static int code_of(int libvirt_code)
 	}
 }
 
-__attribute__((format(printf, 3, 0))) static int fill(
-	struct error *e, int code, const char *format, va_list ap)
+/* libvirt's last error. This program has one thread. */
+static struct {
+	int code;
+	char words[300];
+} kept;
+
+void virt_error_keep(void)
 {
 	const virError *v = virGetLastError();
-	char words[300], text[ERROR_TEXT_MAX];
+	const char *words = v && v->message ? v->message : "no reason given";
 
-	if (!code)
-		code = code_of(v ? v->code : VIR_ERR_OK);
-	(void)vsnprintf(text, sizeof(text), format, ap);
+	kept.code = v ? v->code : VIR_ERR_OK;
 	/* It quotes paths, and for agent commands also what the guest answered. */
-	str_show_n(words, sizeof(words), v && v->message ? v->message : "no reason given",
-		v && v->message ? strlen(v->message) : strlen("no reason given"));
-	return error_set(e, code, "%s: libvirt: %s", text, words);
+	str_show_n(kept.words, sizeof(kept.words), words, strlen(words));
 }
 
-int virt_error(struct error *e, const char *format, ...)
+int virt_error_say(struct error *e, int code, const char *format, ...)
 {
+	char text[ERROR_TEXT_MAX];
 	va_list ap;
-	int r;
 
 	va_start(ap, format);
-	r = fill(e, 0, format, ap);
+	(void)vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
-	return r;
-}
-
-int virt_error_code(struct error *e, int code, const char *format, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, format);
-	r = fill(e, code, format, ap);
-	va_end(ap);
-	return r;
+	return error_set(e, code ? code : code_of(kept.code), "%s: libvirt: %s", text, kept.words);
 }
 
 static void silent(void *userdata, virErrorPtr error)
@@ -134,6 +124,17 @@ int virt_find(
 bool virt_runs(virDomainPtr d)
 {
 	return virDomainIsActive(d) == 1;
+}
+
+int virt_runs_check(virDomainPtr d, struct error *e)
+{
+	int r = virDomainIsActive(d);
+
+	if (r >= 0 || last_error_is(VIR_ERR_NO_DOMAIN))
+		return r > 0;
+	if (virConnectIsAlive(virDomainGetConnect(d)) != 1)
+		return error_set(e, ECONNREFUSED, "the connection to libvirt broke");
+	return virt_error(e, "cannot ask whether domain %s runs", virDomainGetName(d));
 }
 
 int virt_settle(virDomainPtr d, struct error *e)

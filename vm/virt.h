@@ -3,16 +3,21 @@
 /* libvirt's domains: which are ours, which life they are, and how they end. */
 #include "vm/host.h"
 
-#define SETTLE_TIMEOUT_MS 10000	 /* "paused (starting up)" after a libvirtd was killed lasts under a second  \
+#define SETTLE_TIMEOUT_MS                                                                                    \
+	10000			 /* "paused (starting up)" after a libvirtd was killed lasts under a second  \
 				  */
 #define DESTROY_TIMEOUT_MS 30000 /* libvirt itself gives QEMU 15 s before SIGKILL */
 
 DEFINE_CLEANUP(virDomainPtr, virDomainFree);
 
-/* Fills e with the sentence and libvirt's own words, and with an errno made from libvirt's code; returns
- * -errno. */
-int virt_error(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int virt_error_code(struct error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/*
+ * Fills e with the sentence and libvirt's own words, and with an errno made from libvirt's code; returns
+ * -errno. Macros, because asking libvirt for a name among the arguments makes it forget its last error.
+ */
+#define virt_error(e, ...) (virt_error_keep(), virt_error_say((e), 0, __VA_ARGS__))
+#define virt_error_code(e, code, ...) (virt_error_keep(), virt_error_say((e), (code), __VA_ARGS__))
+void virt_error_keep(void);
+int virt_error_say(struct error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Once per process: libvirt does not write to stderr by itself. */
 void virt_init(void);
 
@@ -29,6 +34,8 @@ int virt_find(
 /* Waits until libvirt has made up its mind about a domain whose start was interrupted. */
 int virt_settle(virDomainPtr d, struct error *e);
 bool virt_runs(virDomainPtr d);
+/* 1 it runs, 0 it has ended, or -errno: libvirt cannot be asked. */
+int virt_runs_check(virDomainPtr d, struct error *e);
 /* Ends it and waits until libvirt does not know it any more. A domain that is gone already is a success. */
 int virt_destroy(const struct host *h, virDomainPtr d, struct error *e);
 #endif
