@@ -179,11 +179,10 @@ static int check_content(struct store *s, unsigned *ret_version, struct error *e
 	return 0;
 }
 
-/* Reads the host's id, and checks what no constraint inside one table can say: VM and lease tell one story.
- */
+/* Reads the host's id, and checks what no constraint inside one table can say: VM and lease agree. */
 static int check_story(struct store *s, struct error *e)
 {
-	char bad[64], what[128];
+	char bad[64] = "", what[128];
 	int r = one_value(s, "SELECT host_id FROM meta", s->host_id, sizeof(s->host_id), NULL, e);
 	if (r == 0 && strlen(s->host_id) != 8)
 		return refuse_damaged(s, "no host id in it", e);

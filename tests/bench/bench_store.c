@@ -30,8 +30,9 @@ static int compare(const void *a, const void *b)
 static void report(const char *what, uint64_t *ns, size_t n)
 {
 	qsort(ns, n, sizeof(*ns), compare);
-	printf("%-24s %6zu  median %8.1f us  p95 %8.1f us  max %8.1f us\n", what, n, (double)ns[n / 2] / 1e3,
-		(double)ns[n * 95 / 100] / 1e3, (double)ns[n - 1] / 1e3);
+	const uint64_t median = ns[n / 2], p95 = ns[n * 95 / 100], max = ns[n - 1];
+	printf("%-24s %6zu  median %8.1f us  p95 %8.1f us  max %8.1f us\n", what, n, (double)median / 1e3,
+		(double)p95 / 1e3, (double)max / 1e3);
 }
 
 static int check(int r, const struct error *e)

@@ -284,9 +284,9 @@ static void test_events(void **state)
 	(void)go(s, "a", HAPPENING_RELEASE);
 	(void)go(s, "a", HAPPENING_RESET_DONE);
 	assert_ok(store_event(s, NULL, row.lease, 0, "swept", "", 0, &e), &e);
-	assert_string_equal(
-		history(s, NULL, row.lease, 0).text, "LEASE DELIVER JOB_SEEN STOPPED destroy RESET_DONE "
-						     "START START_FAILED RESET_DONE START STARTED swept ");
+	assert_string_equal(history(s, NULL, row.lease, 0).text,
+		"LEASE DELIVER JOB_SEEN STOPPED destroy RESET_DONE "
+		"START START_FAILED RESET_DONE START STARTED swept ");
 	assert_string_equal(history(s, "b", other.lease, 0).text, "LEASE elsewhere ");
 	assert_string_equal(history(s, NULL, "00", 0).text, "");
 	assert_string_equal(history(s, "zzz", NULL, 0).text, "");
@@ -320,39 +320,41 @@ static void test_events_bound(void **state)
 	assert_true(h.last == last + STORE_EVENTS_LOOSE_MAX + 20);
 }
 
+/* Another lease like the one that is there, but with these: generation, open, and order, finality, reason. */
+#define LIKE_IT(generation, open, rest)                                                                      \
+	("INSERT INTO leases (seq, id, vm_id, vm, pool, holder, scope, runner_name, generation,"             \
+	 " registration, runner_id, open, bound, opened_wall_us, delivered_wall_us, closed_wall_us,"         \
+	 " expires_boot_us, boot_id, job, outcome, closed_order, outcome_final, end_reason)"                 \
+	 " SELECT 99, printf('%032x', 1), vm_id, vm, pool, holder, scope, 'r', " generation                  \
+	 ", registration, runner_id, " open ", bound, 1, 0, 0, 1, boot_id, job, outcome, " rest              \
+	 " FROM leases")
+
 /* The last line of defence: each of these is refused by the file itself. */
 static void test_schema(void **state)
 {
-	static const char *const refused[] =
-		{
-			"UPDATE vms SET state = 'HAPPY'",
-			"UPDATE vms SET state = 'PLAIN' WHERE name = 'a'", /* in a pool */
-			"UPDATE vms SET generation = generation - 1",
-			"UPDATE vms SET attempts = -1",
-			"UPDATE vms SET slot = 0",
-			"UPDATE vms SET slot = 1000 WHERE name = 'a'",
-			"UPDATE vms SET name = 'A' WHERE name = 'a'",
-			"UPDATE vms SET reason = NULL",
-			"UPDATE vms SET generation = 'x'", /* STRICT */
-			"DELETE FROM vms WHERE name = 'a'",
-			"UPDATE leases SET vm_id = NULL",
-			"UPDATE leases SET registration = 'maybe'",
-			"UPDATE leases SET registration = 'made'", /* without a runner id */
-			"UPDATE leases SET delivered_wall_us = 1", /* a second time */
-			"UPDATE leases SET open = 0",		   /* without a reason */
-			"INSERT INTO leases SELECT 99, printf('%032x', 1), vm_id, vm, pool, holder, scope, "
-			"'r', generation + 1,"
-			" registration, runner_id, 1, bound, 1, 0, 0, 0, 1, boot_id, job, outcome, 0, '' "
-			"FROM leases", /* second open one */
-			"INSERT INTO leases SELECT 99, printf('%032x', 1), vm_id, vm, pool, holder, scope, "
-			"'r', generation,"
-			" registration, runner_id, 0, bound, 1, 0, 0, 1, 1, boot_id, job, outcome, 0, 'x' "
-			"FROM leases", /* same life */
-			("UPDATE leases SET open = 0, end_reason = 'x', closed_order = 1; UPDATE leases SET "
-			 "open = 1"),
-			"INSERT INTO meta VALUES (2, '01234567')",
-			"UPDATE events SET kind = ''",
-		};
+	static const char *const refused[] = {
+		"UPDATE vms SET state = 'HAPPY'",
+		"UPDATE vms SET state = 'PLAIN' WHERE name = 'a'", /* in a pool */
+		"UPDATE vms SET generation = generation - 1",
+		"UPDATE vms SET attempts = -1",
+		"UPDATE vms SET slot = 0",
+		"UPDATE vms SET slot = 1000 WHERE name = 'a'",
+		"UPDATE vms SET name = 'A' WHERE name = 'a'",
+		"UPDATE vms SET reason = NULL",
+		"UPDATE vms SET generation = 'x'", /* STRICT */
+		"DELETE FROM vms WHERE name = 'a'",
+		"UPDATE leases SET vm_id = NULL",
+		"UPDATE leases SET registration = 'maybe'",
+		"UPDATE leases SET registration = 'made'",  /* without a runner id */
+		"UPDATE leases SET delivered_wall_us = 1",  /* a second time */
+		"UPDATE leases SET open = 0",		    /* without a reason */
+		LIKE_IT("generation + 1", "1", "0, 0, ''"), /* a second open one */
+		LIKE_IT("generation", "0", "1, 0, 'x'"),    /* a second one in the same life */
+		("UPDATE leases SET open = 0, end_reason = 'x', closed_order = 1;"
+		 " UPDATE leases SET open = 1"),
+		"INSERT INTO meta VALUES (2, '01234567')",
+		"UPDATE events SET kind = ''",
+	};
 	struct store *s = open_store(state);
 	(void)bring_to(s, "b", STATE_COLD);
 	(void)bring_to(s, "a", STATE_BUSY);
@@ -363,6 +365,8 @@ static void test_schema(void **state)
 		if ((raw(store_path(state), sql) & 0xff) != SQLITE_CONSTRAINT)
 			fail_msg("not refused: %s", refused[i]);
 	}
+	/* The two of LIKE_IT fail for what they are meant to: a closed one of another life is taken. */
+	assert_int_equal(raw(store_path(state), LIKE_IT("generation + 1", "0", "1, 0, 'x'")), SQLITE_OK);
 	s = open_store(state);
 	s = store_free(s);
 }

@@ -343,8 +343,8 @@ static void test_read_only_mount(void **state)
 	s = open_store(state);
 	add_vm(s, "a");
 	s = store_free(s);
-	assert_int_equal(mount(f->path, f->path, NULL, MS_BIND, NULL), 0);
-	assert_int_equal(mount(NULL, f->path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(mount(f->path, f->path, "", MS_BIND, NULL), 0);
+	assert_int_equal(mount("", f->path, "", MS_BIND | MS_REMOUNT | MS_RDONLY, NULL), 0);
 	check_refused(store_path(state), EROFS, "cannot be written");
 	assert_int_equal(umount(f->path), 0);
 	s = open_store(state);
@@ -439,6 +439,6 @@ int main(void)
 		TEST(test_write_error),
 	};
 	private_mounts = geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
-			 mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+			 mount("", "/", "", MS_REC | MS_PRIVATE, NULL) == 0;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
