@@ -10,6 +10,7 @@
 
 #define WAIT_MIN_MS 5000
 #define WAIT_MAX_MS (10 * 60 * 1000)
+#define AGAIN_WAIT_MS 10000
 #define BUSY_WAIT_MS 30000 /* GitHub gives a runner that died with its job up about 10 minutes later */
 
 static int ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb)
@@ -67,6 +68,7 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 	struct work *w = asker(s, number, WORK_ASKING);
 	CLEANUP(jobs_freep) struct jobs *jobs = NULL;
 	struct error e = ERROR_INIT;
+	uint64_t now = service_now_ms();
 	struct job_view job;
 	struct outcome_facts f;
 
@@ -87,11 +89,16 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 		.clean_end = w->clean_end,
 		.seen_online = w->seen_online,
 		.seen_busy = w->took_job,
-		.patient = service_now_ms() < w->patient_ms,
+		.patient = now < w->patient_ms,
 	};
 	if (f.job)
 		(void)str_copy(w->job, job.name);
 	w->outcome = outcome_decide(&f);
+	if (w->outcome == OUTCOME_UNKNOWN) {
+		uint64_t left = w->patient_ms - now;
+
+		w->wait_ms = left < AGAIN_WAIT_MS ? left + 1 : AGAIN_WAIT_MS;
+	}
 	work_feed(s, w, w->outcome == OUTCOME_UNKNOWN ? WORK_EV_AGAIN : WORK_EV_DECIDED);
 }
 

@@ -416,6 +416,8 @@ void work_watch(struct service *s, struct work_entry *entry, const struct jobs *
 		if (w->entry != entry || !work_is_watched(w->state))
 			continue;
 		if (jobs && jobs_on_runner(jobs, w->runner_name, &job) && job.status == JOB_RUNNING) {
+			if (!w->job[0] && job.name[0])
+				w->job_told = false; /* busy was known before the name was */
 			(void)str_copy(w->job, job.name);
 			work_feed(s, w, WORK_EV_BUSY);
 			if (w->state == WORK_BUSY)

@@ -15,11 +15,12 @@
 #include <strings.h>
 
 #define LEASES_INTERVAL_MS 60000
+#define KEEPER_DELIVERY_FAILED "delivery-failed"
 #define ADOPTED_SETTLE_MS 60000 /* a mint of our earlier life may still be under way */
 
 struct row {
 	char lease[LEASE_ID_MAX], vm[VM_NAME_MAX], scope[SCOPE_MAX], runner_name[RUNNER_NAME_MAX];
-	char job[JOB_NAME_SHOWN_MAX], outcome[64];
+	char job[JOB_NAME_SHOWN_MAX], outcome[64], end_reason[KEEPER_TEXT_MAX];
 	uint64_t generation, runner_id;
 	enum registration registration;
 	enum vm_state state;
@@ -50,6 +51,7 @@ static bool row_read(const json_t *j, struct row *ret)
 			!text_of(j, "scope", r.scope, sizeof(r.scope)) ||
 			!text_of(j, "runner_name", r.runner_name, sizeof(r.runner_name)) ||
 			!text_of(j, "outcome", r.outcome, sizeof(r.outcome)) ||
+			!text_of(j, "end_reason", r.end_reason, sizeof(r.end_reason)) ||
 			!text_of(j, "registration", registration, sizeof(registration)) ||
 			registration_from_string(registration, &r.registration) < 0)
 		return false;
@@ -79,6 +81,37 @@ static struct work_entry *entry_of_scope(struct service *s, const char *scope)
 	return &s->entries[s->config->n_entries];
 }
 
+/* An end_reason begins with the happening. */
+static enum vm_happening cause_of(const char *end_reason)
+{
+	size_t len = strcspn(end_reason, ":");
+	const char *word;
+
+	for (int i = 0; i < HAPPENING_COUNT; i++) {
+		word = happening_to_string((enum vm_happening)i);
+		if (strlen(word) == len && strncmp(word, end_reason, len) == 0)
+			return (enum vm_happening)i;
+	}
+	return HAPPENING_DOUBT;
+}
+
+static bool end_is_clean(enum vm_happening cause, const char *text)
+{
+	return cause == HAPPENING_STOPPED && strstr(text, "shutdown") != NULL;
+}
+
+/* The keeper is taking the VM back, or has. */
+static void lease_ended(struct service *s, struct work *w, enum vm_happening cause, const char *text)
+{
+	w->closed = true;
+	w->cause = cause;
+	w->clean_end = end_is_clean(cause, text);
+	/* The keeper itself gave the delivery up; its answer to DELIVER may come later or not at all. */
+	if (w->state == WORK_DELIVERING && cause != HAPPENING_STOPPED && w->outcome == OUTCOME_UNKNOWN)
+		w->outcome = OUTCOME_DELIVERY_FAILED;
+	work_feed(s, w, WORK_EV_ENDED);
+}
+
 static void adopt(struct service *s, const struct row *r)
 {
 	uint64_t now = service_now_ms();
@@ -106,22 +139,29 @@ static void adopt(struct service *s, const struct row *r)
 	if (!r->held) {
 		w->closed = true;
 		w->state = WORK_PAUSED;
-		w->due_ms = now;
-		if (r->outcome[0]) {
+		w->cause = cause_of(r->end_reason);
+		w->clean_end = end_is_clean(w->cause, r->end_reason);
+		/* Words of ours are final. The keeper's own are what it could tell without GitHub. */
+		if (outcome_from_string(r->outcome, &w->outcome) == 0)
 			w->outcome_stored = true;
-			if (outcome_from_string(r->outcome, &w->outcome) < 0)
-				w->outcome = OUTCOME_FAILED; /* another program's word; it stays as it is */
-		} else if (!w->delivered) {
+		else if (strcmp(r->outcome, KEEPER_DELIVERY_FAILED) == 0)
+			w->outcome = OUTCOME_DELIVERY_FAILED;
+		else if (!w->delivered)
 			w->outcome = OUTCOME_NOT_DELIVERED;
-		}
 	} else if (r->state == STATE_LEASED) {
 		w->outcome = OUTCOME_NOT_DELIVERED;
 		w->state = WORK_RELEASING;
 	} else {
 		w->state = r->state == STATE_BUSY ? WORK_BUSY : WORK_WAITING;
 	}
-	log_vm(LOG_INFO, w->vm, w->lease, "%s: found again: %s", w->scope, work_state_to_string(w->state));
-	work_enter(s, w);
+	log_vm(LOG_INFO, w->vm, w->lease, "%s: found again: %s", w->scope,
+			r->held ? work_state_to_string(w->state) : "to tidy up");
+	if (r->held) {
+		work_enter(s, w);
+	} else {
+		w->due_ms = now;
+		service_settle(s);
+	}
 }
 
 static void compare(struct service *s, struct work *w, const struct row *r)
@@ -129,11 +169,8 @@ static void compare(struct service *s, struct work *w, const struct row *r)
 	if (r->registration > w->registration)
 		w->registration = r->registration;
 	if (!r->held) {
-		if (work_is_open(w->state)) {
-			w->closed = true;
-			w->cause = HAPPENING_DOUBT;
-			work_feed(s, w, WORK_EV_ENDED);
-		}
+		if (work_is_open(w->state))
+			lease_ended(s, w, cause_of(r->end_reason), r->end_reason);
 		return;
 	}
 	if (w->state == WORK_DELIVERING && !w->delivering) {
@@ -166,11 +203,8 @@ static void take_leases(struct service *s, const json_t *list)
 	for (struct work *w = s->works; w; w = w->next) {
 		leasing |= w->state == WORK_LEASING;
 		/* Not even on the list: closed, and nothing of it is left at GitHub as far as the keeper knows. */
-		if (w->lease[0] && work_is_open(w->state) && w->state != WORK_RELEASING && !listed(list, w->lease)) {
-			w->closed = true;
-			w->cause = HAPPENING_DOUBT;
-			work_feed(s, w, WORK_EV_ENDED);
-		}
+		if (w->lease[0] && work_is_open(w->state) && w->state != WORK_RELEASING && !listed(list, w->lease))
+			lease_ended(s, w, HAPPENING_DOUBT, "");
 	}
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *j = json_array_get(list, i);
@@ -247,13 +281,7 @@ void service_take_event(struct service *s, const struct keeper_event *event)
 	/* Our own RELEASE is answered as well, and the answer says more. */
 	if (!w || !work_is_open(w->state) || (w->state == WORK_RELEASING && event->what == HAPPENING_RELEASE))
 		return;
-	w->closed = true;
-	w->cause = (enum vm_happening)event->what;
-	w->clean_end = w->cause == HAPPENING_STOPPED && strstr(event->text, "shutdown") != NULL;
-	/* The keeper itself gave a delivery up; its answer to DELIVER may come later. */
-	if (w->state == WORK_DELIVERING && w->cause != HAPPENING_STOPPED)
-		w->outcome = OUTCOME_DELIVERY_FAILED;
-	work_feed(s, w, WORK_EV_ENDED);
+	lease_ended(s, w, (enum vm_happening)event->what, event->text);
 }
 
 static void on_list(void *userdata, uint64_t number, const struct keeper_link_answer *a)
