@@ -69,11 +69,18 @@ const struct cache_entry *cache_get(struct cache *c, const char *url)
 	return entry;
 }
 
-void cache_put(struct cache *c, const char *url, const char *etag, const char *data, size_t len, bool next)
+void cache_drop(struct cache *c, const char *url)
 {
 	struct cache_entry *entry = find(c, url);
 	if (entry)
 		drop(c, entry);
+}
+
+void cache_put(struct cache *c, const char *url, const char *etag, const char *data, size_t len, bool next)
+{
+	struct cache_entry *entry;
+
+	cache_drop(c, url);
 	if (!etag[0] || len > CACHE_BYTES_MAX / 4)
 		return;
 	while (c->bytes + len > CACHE_BYTES_MAX)

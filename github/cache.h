@@ -27,6 +27,7 @@ struct cache *cache_free(struct cache *c);
 DEFINE_CLEANUP(struct cache *, cache_free);
 /* NULL when there is none. Valid until the next cache_put. */
 const struct cache_entry *cache_get(struct cache *c, const char *url);
+void cache_drop(struct cache *c, const char *url);
 /* Copies; without an ETag or memory it does nothing. */
 void cache_put(struct cache *c, const char *url, const char *etag, const char *data, size_t len, bool next);
 #endif

@@ -37,12 +37,14 @@ void call_dispatch(const char *env_path, struct cache *cache, const struct githu
 
 /* --- shared by the call functions (exchange.c) */
 
-/* Makes the exchange; anything but `expected` is a fault. ret must be freed by the caller in every case. */
+/* Makes the exchange; anything but `expected` (and 304, when an ETag was sent) is a fault. ret must be freed by the caller in every case. */
 int call_exchange(struct call *c, const struct http_request *q, long expected, struct http_answer *ret, struct error *e);
 /* GET of an object with 200. */
 int call_get(struct call *c, const char *path, struct http_answer *ret, struct error *e);
 /* GET of a page of a list, through the cache. */
 int call_get_page(struct call *c, const char *path, struct http_answer *ret, struct error *e);
+/* A page that was not understood: forgotten, or its ETag would bring it back for ever. Sets the fault, returns r. */
+int call_page_not_understood(struct call *c, const char *path, int r, struct error *e);
 /* An answer that was not understood: sets the fault, returns r. */
 int call_not_understood(struct call *c, int r, struct error *e);
 /* Is the repository there for this token? For a 404 below it, which otherwise says nothing. Fails with the fault set. */

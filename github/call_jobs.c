@@ -46,7 +46,7 @@ static int read_runs(struct walk *w, const char *query, unsigned per_page, unsig
 			return r;
 		r = answers_runs(a.data, a.len, &w->runs, e);
 		if (r < 0)
-			return call_not_understood(w->c, r, e);
+			return call_page_not_understood(w->c, path, r, e);
 		if (!a.next)
 			return 0;
 		w->truncated = w->truncated || (page == pages && pages > 1);
@@ -74,7 +74,7 @@ static int read_jobs(struct walk *w, uint64_t run, struct error *e)
 		if (r == -ENOMEM)
 			return r;
 		if (r < 0)
-			return call_not_understood(w->c, r, e);
+			return call_page_not_understood(w->c, path, r, e);
 		if (!a.next)
 			return 0;
 		w->truncated = w->truncated || page == JOB_PAGES_MAX;

@@ -21,7 +21,7 @@ int call_exchange(
 	if (r < 0)
 		return fault_from_failure(r, ret, c->out);
 	c->out->http_status = (int32_t)ret->status;
-	if (ret->status == expected)
+	if (ret->status == expected || (ret->status == 304 && q->etag))
 		return 0;
 	const struct fault_context context = {.credential = c->credential,
 		.what = c->what,
@@ -60,21 +60,11 @@ int call_get_page(struct call *c, const char *path, struct http_answer *ret, str
 	const struct http_request q = {
 		.method = "GET", .path = path, .max = HTTP_LIST_MAX, .etag = known ? known->etag : NULL};
 
-	int r = http_call(c->http, &q, ret, e);
-	if (ret->limit) {
-		c->out->rate_remaining = ret->remaining;
-		c->out->rate_limit = ret->limit;
-	}
+	int r = call_exchange(c, &q, 200, ret, e);
 	if (r < 0)
-		return fault_from_failure(r, ret, c->out);
-	if (ret->status == 304 && known)
+		return r;
+	if (ret->status == 304)
 		return from_cache(known, ret) < 0 ? error_set(e, ENOMEM, "no memory for a list") : 0;
-	c->out->http_status = (int32_t)ret->status;
-	if (ret->status != 200) {
-		const struct fault_context context = {
-			.credential = c->credential, .what = c->what, .now = (uint64_t)time(NULL)};
-		return fault_from_answer(&context, ret, c->out, e);
-	}
 	cache_put(c->cache, url, ret->etag, ret->data ? ret->data : "", ret->len, ret->next);
 	return 0;
 }
@@ -83,6 +73,14 @@ int call_not_understood(struct call *c, int r, struct error *e)
 {
 	c->out->fault = GITHUB_FAULT_SERVER;
 	return r < 0 ? error_wrap(e, "GitHub was not understood") : r;
+}
+
+int call_page_not_understood(struct call *c, const char *path, int r, struct error *e)
+{
+	char url[GITHUB_URL_MAX + HTTP_PATH_MAX];
+	if (str_format(url, "%s%s", c->credential->base_url, path) == 0)
+		cache_drop(c->cache, url);
+	return call_not_understood(c, r, e);
 }
 
 int call_read_private(struct call *c, bool *ret_private, struct error *e)
