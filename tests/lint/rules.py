@@ -43,7 +43,7 @@ LINKED = {
     "boxery-runners": ["libyaml-0", "libjansson", "libsystemd", "libsodium"],
     "boxery-github": ["libcurl", "libjansson", "libcrypto", "libsystemd", "libsodium"],
     "boxery-fetch": ["libcurl", "libcrypto", "libsystemd", "libsodium"],
-    "boxery-build": ["libyaml-0", "libsystemd", "libsodium"],
+    "boxery-build": ["libyaml-0", "libcrypto", "libsystemd", "libsodium"],
 }
 # What must never appear, whatever the table above says one day: the other half of the same rule.
 NEVER_LINKED = {
