@@ -43,7 +43,8 @@ int guard_install(struct host *h, struct error *e);
 int guard_remove(struct host *h, struct error *e);
 int guard_active(struct host *h, struct error *e);
 int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e);
-/* Counts what is wrong in a listing by `ebtables -t nat -L` for one tap; 0: in force. Pure, for tests. */
+/* Is one tap's filter in a listing by `nft -s list table bridge nat`? Is the guard in one of its table? Pure.
+ */
 int nwfilter_listing_check(const char *listing, const struct slot *s, struct error *e);
 int guard_listing_check(const struct hostconf *conf, const char *listing, struct error *e);
 #endif

@@ -20,6 +20,7 @@
 #include "vm/slot.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <libvirt/virterror.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,8 @@
 #define CLOCK_SKEW_MAX_MS 1000
 #define CLOCK_SKEW_GOOD_MS 500
 #define CHAIN_MAX 3
+#define CREATE_TRIES 3
+#define CREATE_RETRY_MS 200
 
 struct start {
 	struct host *h;
@@ -172,6 +175,26 @@ static int prepare_network(struct start *s, struct error *e)
 	return 0;
 }
 
+/*
+ * libvirt makes the filter by many small calls of ebtables, and one of them fails when any other program
+ * changes the kernel's rules at the same moment. A domain whose filter could not be made was never started,
+ * so it is tried again.
+ */
+static int create_with_retry(struct start *s, const char *xml, struct error *e)
+{
+	for (int i = 1;; i++) {
+		const virError *v;
+
+		s->domain = virDomainCreateXML(s->h->conn, xml, VIR_DOMAIN_NONE);
+		if (s->domain)
+			return 0;
+		v = virGetLastError();
+		if (!v || !v->message || !strstr(v->message, "firewall") || i == CREATE_TRIES)
+			return virt_error(e, "cannot start the domain of %s", s->s.name);
+		host_sleep_ms(CREATE_RETRY_MS);
+	}
+}
+
 static int create_domain(struct start *s, struct error *e)
 {
 	const struct filter_ops *filter = filter_implementation(s->h);
@@ -202,9 +225,9 @@ static int create_domain(struct start *s, struct error *e)
 	if (r < 0)
 		return r;
 	s->created = true;
-	s->domain = virDomainCreateXML(s->h->conn, xml, VIR_DOMAIN_NONE);
-	if (!s->domain)
-		return virt_error(e, "cannot start the domain of %s", s->s.name);
+	r = create_with_retry(s, xml, e);
+	if (r < 0)
+		return r;
 	if (filter) {
 		r = filter_active(s->h, &s->slot, e);
 		if (r < 0)
