@@ -48,7 +48,7 @@ def _download(target):
                 break
         else:
             raise Unavailable("npm could not fetch %s: %s; the contract test needs the npm registry or a filled cache (%s)"
-                              % (PACKAGE, (done.stderr.strip().splitlines() or ["no reason given"])[-1], target))
+                              % (PACKAGE, " ".join(done.stderr.split("\n")[:2]).strip() or "no reason given", target))
         tarball = os.path.join(folder, done.stdout.strip().splitlines()[-1])
         with tarfile.open(tarball) as tar, open(os.path.join(folder, "d"), "wb") as out:
             source = tar.extractfile(MEMBER)

@@ -276,6 +276,24 @@ class GitHubTest(unittest.TestCase):
         for bad in ("", "../x", "2.3/4", "v2"):
             self.no(EINVAL, "invalid", "looks like", "DEPRECATION", text=bad)
 
+    def test_requests_fit_the_description(self):
+        """Every call, once, held against GitHub's own OpenAPI description."""
+        self.emu.job("o/r", LABELS.split(","), "true")
+        minted, fds = self.mint()
+        os.close(fds[0])
+        self.ok("REPOSITORY")
+        self.ok("RUNNER", runner_id=minted["runner_id"])
+        self.ok("RUNNER", runner_name="boxery-h1-1")
+        self.document("JOBS")
+        self.document("JOB_OF", runner_name="boxery-h1-1")
+        self.ok("DEPRECATION", text="2.338.0")
+        self.ok("DELETE", runner_id=minted["runner_id"])
+        done = subprocess.run(["/usr/bin/python3", os.path.join(HERE, "validate_requests.py"), self.emu.admin],
+                              capture_output=True, text=True)
+        if done.returncode == 2:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     # --- the repository has to be private
 
     def test_public_repository(self):
