@@ -241,7 +241,8 @@ ROUTES += [(m, re.compile(REPO + p), f, "actions", "read" if m == "GET" else "wr
     ("GET", r"/actions/runs/(?P<id>\d{1,18})/jobs", run_jobs), ("POST", r"/actions/runs/(?P<id>\d{1,18})/cancel", cancel_run),
     ("GET", r"/actions/jobs/(?P<id>\d{1,18})", get_job))]
 ROUTES += [("GET", re.compile(REPO), get_repo, "metadata", "read"), ("GET", re.compile("/user"), get_user, None, None),
-           ("POST", re.compile("(/api)?/graphql"), viewer, None, None), ("GET", re.compile("/rate_limit"), get_rate, "", None), ("GET", re.compile("/"), get_root, "", None)]
+           ("POST", re.compile("(/api)?/graphql"), viewer, None, None),
+           ("GET", re.compile("/rate_limit"), get_rate, "", None), ("GET", re.compile("/"), get_root, "", None)]
 
 
 def authorise(call, permission, level):
