@@ -12,14 +12,13 @@
 
 struct parts {
 	CURLU *url;
-	char *scheme, *host, *path;
+	char *scheme, *host;
 };
 
 static void parts_free(struct parts *p)
 {
 	curl_free(p->scheme);
 	curl_free(p->host);
-	curl_free(p->path);
 	curl_url_cleanup(p->url);
 }
 
@@ -51,26 +50,27 @@ int base_url_check(const char *url, char *ret, size_t size, struct error *e)
 		return error_set(
 			e, EINVAL, "the URL must begin with https:// (such as %s)", GITHUB_URL_DEFAULT);
 
+	/* As it is written: libcurl's own parts are normalised already. */
+	const char *rest = strstr(url, "://") + 3;
+	if (rest[0] == '/' || strstr(rest, "//") || strstr(rest, "/."))
+		return error_set(e, EINVAL, "the URL must be plain, such as https://HOST/api/v3");
+
 	CLEANUP(parts_free) struct parts p = {.url = curl_url()};
 	if (!p.url)
 		return error_set(e, ENOMEM, "no memory for a URL");
 	if (curl_url_set(p.url, CURLUPART_URL, url, 0) != CURLUE_OK ||
 		curl_url_get(p.url, CURLUPART_SCHEME, &p.scheme, 0) != CURLUE_OK ||
-		curl_url_get(p.url, CURLUPART_HOST, &p.host, 0) != CURLUE_OK ||
-		curl_url_get(p.url, CURLUPART_PATH, &p.path, 0) != CURLUE_OK)
+		curl_url_get(p.url, CURLUPART_HOST, &p.host, 0) != CURLUE_OK)
 		return error_set(e, EINVAL,
 			"this is not a URL; it should look like %s or https://HOST/api/v3",
 			GITHUB_URL_DEFAULT);
 	if (has_part(p.url, CURLUPART_USER) || has_part(p.url, CURLUPART_PASSWORD) ||
 		has_part(p.url, CURLUPART_QUERY) || has_part(p.url, CURLUPART_FRAGMENT))
 		return error_set(e, EINVAL, "the URL must have no user, query or fragment");
-	if (strstr(p.path, "//") || strstr(p.path, "/."))
-		return error_set(e, EINVAL, "the path of the URL must be plain, such as /api/v3");
 	if (!str_equal(p.scheme, "https") && !is_loopback(p.host))
 		return error_set(e, EINVAL,
-			"http:// would send the token in the clear; it is taken for a loopback address such "
-			"as "
-			"127.0.0.1 only, use https://");
+			"http:// would send the token in the clear; it is taken for a loopback address only, "
+			"such as 127.0.0.1; use https://");
 
 	size_t len = strlen(url);
 	while (len > 0 && url[len - 1] == '/')

@@ -85,9 +85,8 @@ int fault_from_answer(const struct fault_context *c, const struct http_answer *a
 	case 401:
 		reply->fault = GITHUB_FAULT_CREDENTIAL;
 		return error_set(e, EACCES,
-			"GitHub does not accept the token (401%s); it may be expired or revoked, put a new "
-			"one into "
-			"runners.env",
+			"GitHub does not accept the token (401%s); it may be expired or revoked, "
+			"put a new one into runners.env",
 			said);
 	case 403:
 		return permission(a, said, reply, e);

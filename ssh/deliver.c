@@ -125,9 +125,8 @@ static int check_host_key(struct talk *t, struct error *e)
 	if (blob)
 		hostkey_fingerprint(blob, len, got);
 	return error_set(e, EKEYREJECTED,
-		"what answers at the guest's address is not the guest: its host key is %s, pinned for this "
-		"life is %s; "
-		"nothing was sent",
+		"what answers at the guest's address is not the guest: its host key is %s, "
+		"pinned for this life is %s; neither key nor JIT config was sent",
 		got, want);
 }
 
