@@ -162,6 +162,27 @@ static void follow(struct keeper_vm *v, const struct state_change *change, enum 
 		pool_removed_soon(v);
 }
 
+/*
+ * A life newer than the database knows was listed: an older copy of it was put back. Its number must not be given out again,
+ * and boxery-vm would refuse it.
+ */
+static int catch_up(struct keeper_vm *v, struct error *e)
+{
+	struct vm_row row;
+	int r;
+
+	if (v->seen_generation <= v->row.generation)
+		return 0;
+	log_vm(LOG_WARNING, v->row.name, NULL, "libvirt knows generation %" PRIu64 ", the database only %" PRIu64
+			"; was an older copy of it put back?", v->seen_generation, v->row.generation);
+	r = store_vm_raise_generation(v->k->store, v->row.name, v->seen_generation, e);
+	if (r == 0)
+		r = store_vm_get(v->k->store, v->row.name, &row, e);
+	if (r == 0)
+		v->row = row;
+	return r;
+}
+
 int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const struct store_detail *d,
 		struct error *e)
 {
@@ -179,7 +200,9 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 		return 0;
 	(void)str_copy(lease, v->row.lease);
 	KILL_POINT_OF("before", happening_to_string(what));
-	r = store_apply(v->k->store, v->row.name, generation, what, d, &change, &row, e);
+	r = what == HAPPENING_START ? catch_up(v, e) : 0;
+	if (r == 0)
+		r = store_apply(v->k->store, v->row.name, generation ? v->row.generation : 0, what, d, &change, &row, e);
 	if (r < 0) {
 		log_vm(LOG_ERR, v->row.name, lease, "%s in state %s could not be recorded and will be tried again: %s",
 				happening_to_string(what), state_to_string(from), e ? e->text : "");

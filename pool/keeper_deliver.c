@@ -118,7 +118,7 @@ static int read_result(struct delivery *d, struct error *e)
 	for (size_t i = 0; i < MSG_FDS_MAX; i++)
 		fds[i] = fd_close(fds[i]);
 	if (r == 1 && (d->has_result || !str_is_terminated(said.text, sizeof(said.text))))
-		return error_set(e, EPROTO, "boxery-deliver said something that cannot be understood");
+		return error_set(e, EPROTO, "it spoke twice, or a text has no end");
 	if (r == 1) {
 		d->has_result = true;
 		d->said = said;
@@ -135,10 +135,12 @@ static int on_result(sd_event_source *s, int fd, uint32_t events, void *userdata
 
 	if (r == -EAGAIN)
 		return 0;
-	if (r < 0 && r != -ECONNRESET)
+	if (r < 0 && r != -ECONNRESET) {
+		(void)error_wrap(&e, "boxery-deliver said something that cannot be understood");
 		delivery_failed(d, &e);
-	else if (r <= 0)
+	} else if (r <= 0) {
 		d->io = sd_event_source_disable_unref(d->io); /* its end says the rest */
+	}
 	return 0;
 }
 

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
 
-#define BACKLOG 128
+#define BACKLOG 512
 #define ACCEPT_BATCH 32
 
 struct client *client_find(struct keeper *k, uint64_t id)

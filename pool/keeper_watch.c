@@ -110,28 +110,6 @@ static void judge_stopped(struct keeper_vm *v, bool settled)
 		keeper_note(v, HAPPENING_STOPPED, "libvirt does not list it as running");
 }
 
-/* A life newer than the database knows: an older copy of it came back. Its number must not be given out again. */
-static void see_generation(struct keeper_vm *v, uint64_t generation)
-{
-	struct error e = ERROR_INIT;
-	struct vm_row row;
-
-	if (generation > v->seen_generation)
-		v->seen_generation = generation;
-	if (generation <= v->row.generation || v->op || v->row.lease[0])
-		return; /* asked again with the next listing */
-	log_vm(LOG_WARNING, v->row.name, NULL, "libvirt knows generation %" PRIu64 ", the database only %" PRIu64
-			"; was an older copy of it put back?", generation, v->row.generation);
-	if (store_vm_raise_generation(v->k->store, v->row.name, generation, &e) < 0 ||
-			store_vm_get(v->k->store, v->row.name, &row, &e) < 0) {
-		log_vm(LOG_ERR, v->row.name, NULL, "%s", e.text);
-		return;
-	}
-	v->row = row;
-	if (v->row.state == STATE_READY)
-		keeper_note(v, HAPPENING_DOUBT, "it is not in the life that the database recorded");
-}
-
 void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_us)
 {
 	for (size_t i = 0; i < k->n_vms; i++) {
@@ -142,7 +120,8 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 		for (size_t n = 0; n < l->n; n++) {
 			if (!str_equal(l->entries[n].name, v->row.name))
 				continue;
-			see_generation(v, l->entries[n].generation);
+			if (l->entries[n].generation > v->seen_generation)
+				v->seen_generation = l->entries[n].generation;
 			if (l->entries[n].running)
 				entry = &l->entries[n];
 		}

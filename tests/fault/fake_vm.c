@@ -1,0 +1,345 @@
+/*
+ * A stand-in for boxery-vm: the same protocol on fd 3, a folder instead of libvirt (fake_world.h). It keeps to the contract of
+ * vm/proto.h strictly (a start of a generation that is not above the recorded one is refused), so that a keeper that
+ * breaks it fails here. What a script may ask of it:
+ *
+ *   ok | slow MS            do it, after a while
+ *   fail CODE STEP TEXT     do nothing, say so
+ *   late                    do it, end without a result
+ *   noresult | crash | hang do nothing: exit status 3, SIGKILL, never end
+ *   linger                  do it, send the result, do not end
+ *   garbage | flood | twice what no boxery-vm would send: nonsense, steps without end, two results
+ *   badkey | badaddress     START: a result whose life cannot be recorded
+ *   shortlife MS            START: the domain is gone this long after the result (its watch says so)
+ */
+#include "tests/fault/fake_world.h"
+#include "vm/proto.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SOCKET 3
+#define WATCH_POLL_MS 15
+#define WATCH_LISTING_EVERY 14 /* polls */
+
+static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
+		"WATCH"};
+static struct vm_request q;
+static struct vm_result res;
+
+static void say(const void *msg)
+{
+	struct msg_head h;
+
+	memcpy(&h, msg, sizeof(h));
+	if (send(SOCKET, msg, h.length, MSG_NOSIGNAL) < 0)
+		_exit(4);
+}
+
+static void step(const char *name, const char *text)
+{
+	struct vm_step s = {.head = MSG_HEAD(VM_STEP, struct vm_step, 1), .took_us = 1000};
+
+	(void)snprintf(s.step, sizeof(s.step), "%s", name);
+	(void)snprintf(s.text, sizeof(s.text), "%s", text);
+	say(&s);
+}
+
+static void path_of(char dst[static 128], const char *folder, const char *name)
+{
+	(void)snprintf(dst, 128, "%s/%s", folder, name);
+}
+
+static int failed(int code, const char *where, const char *text)
+{
+	res.code = -code;
+	(void)snprintf(res.step, sizeof(res.step), "%s", where);
+	(void)snprintf(res.text, sizeof(res.text), "%s", text);
+	return -1;
+}
+
+static void remove_file(const char *folder)
+{
+	char path[128];
+
+	path_of(path, folder, q.name);
+	(void)unlinkat(world, path, 0);
+}
+
+static void write_number(const char *folder, uint64_t a, uint64_t b)
+{
+	char path[128], text[64];
+
+	path_of(path, folder, q.name);
+	(void)snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64 "\n", a, b);
+	world_write(path, text);
+}
+
+static int do_start(const char *how)
+{
+	uint64_t recorded = world_generation("settings", q.name), running = world_generation("domains", q.name);
+
+	if (recorded && recorded - 1 == q.generation && running == q.generation) {
+		step("domain", "runs already");
+	} else {
+		if (recorded == 0)
+			return failed(ENOENT, "settings", "there is no such VM");
+		if (q.generation <= recorded - 1)
+			return failed(ESTALE, "settings", "the generation is not above the recorded one");
+		if (running)
+			return failed(EBUSY, "domain", "another life of it runs");
+		if (strncmp(q.key_line, "ssh-ed25519 ", 12) != 0)
+			return failed(EINVAL, "settings", "no key line");
+		write_number("settings", q.generation + 1, q.slot);
+		step("overlay", "");
+		write_number("domains", q.generation, 0);
+		step("domain", "created");
+		step("begin", "a guest's word\x1b[31m");
+		step("check", "clean");
+	}
+	/* Tells its life: the stand-in for boxery-deliver writes this down, so that a test sees which lives got a secret. */
+	(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA+%s+%" PRIu64, q.name, q.generation);
+	for (char *p = res.host_key + 12; *p; p++)
+		if (*p == '-')
+			*p = '/';
+	(void)snprintf(res.address, sizeof(res.address), "127.77.0.%u", 10 + q.slot);
+	if (strcmp(how, "badkey") == 0)
+		(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA\nevil ssh-ed25519 BBBB");
+	if (strcmp(how, "badaddress") == 0)
+		(void)snprintf(res.address, sizeof(res.address), "example.org");
+	return 0;
+}
+
+static int do_reset(void)
+{
+	uint64_t running = world_generation("domains", q.name);
+
+	if (running > q.generation)
+		return failed(ESTALE, "destroy", "a later life runs");
+	remove_file("domains");
+	step("destroy", "");
+	return 0;
+}
+
+static int do_new(void)
+{
+	if (strcmp(q.image, "debian-12") != 0)
+		return failed(ENOENT, "image", "there is no such base image");
+	if (!world_generation("settings", q.name))
+		write_number("settings", 1, q.slot);
+	return 0;
+}
+
+static int do_capture(void)
+{
+	if (world_generation("domains", q.name))
+		return failed(EBUSY, "capture", "it runs");
+	write_number("clean", 1, 0);
+	return 0;
+}
+
+static int do_filter(void)
+{
+	return world_generation("domains", q.name) == q.generation ? 0 : failed(ENOENT, "filter", "no filter for this life");
+}
+
+static int do_check(void)
+{
+	step("network", "boxery is active");
+	step("virt", "software emulation: no /dev/kvm");
+	return 0;
+}
+
+static void entry(const char *name)
+{
+	struct vm_entry e = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, 1)};
+
+	(void)snprintf(e.name, sizeof(e.name), "%.40s", name);
+	e.generation = world_generation("domains", name);
+	e.running = e.generation != 0;
+	if (!e.running && !world_generation("settings", name))
+		return;
+	say(&e);
+}
+
+static void entries(const char *folder, bool stopped)
+{
+	int fd = openat(world, folder, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *f;
+
+	while (d && (f = readdir(d)))
+		if (f->d_name[0] != '.' && (!stopped || !world_generation("domains", f->d_name)))
+			entry(f->d_name);
+	if (d)
+		(void)closedir(d);
+}
+
+static bool down(void)
+{
+	return faccessat(world, "down", F_OK, 0) == 0;
+}
+
+static void event(int kind, const char *name, uint64_t generation, const char *text)
+{
+	struct vm_event_msg m = {.head = MSG_HEAD(VM_EVENT, struct vm_event_msg, 1), .kind = kind, .generation = generation};
+
+	(void)snprintf(m.name, sizeof(m.name), "%s", name);
+	(void)snprintf(m.text, sizeof(m.text), "%s", text);
+	say(&m);
+}
+
+struct seen {
+	char name[VM_NAME_MAX];
+	uint64_t generation;
+};
+
+/* What ran at the last look and does not any more, or runs with another generation, has stopped. */
+static void tell_stopped(struct seen *seen, unsigned *n)
+{
+	for (unsigned i = 0; i < *n; i++)
+		if (world_generation("domains", seen[i].name) != seen[i].generation)
+			event(VM_EVENT_STOPPED, seen[i].name, seen[i].generation, "shutdown");
+	*n = 0;
+	int fd = openat(world, "domains", O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *f;
+	while (d && (f = readdir(d)) && *n < 512) {
+		uint64_t generation = f->d_name[0] == '.' ? 0 : world_generation("domains", f->d_name);
+
+		if (!generation)
+			continue;
+		(void)snprintf(seen[*n].name, sizeof(seen[*n].name), "%.40s", f->d_name);
+		seen[(*n)++].generation = generation;
+	}
+	if (d)
+		(void)closedir(d);
+}
+
+static void watch(void)
+{
+	static struct seen seen[512];
+	unsigned n = 0, polls = 0;
+	bool was_down = false;
+
+	for (;;) {
+		struct pollfd p = {.fd = SOCKET, .events = 0};
+		char how[LINE_MAX_];
+
+		world_script("WATCH", "", how, sizeof(how));
+		if (strcmp(how, "crash") == 0)
+			(void)raise(SIGKILL);
+		if (strcmp(how, "garbage") == 0)
+			(void)send(SOCKET, "nonsense", 8, MSG_NOSIGNAL);
+		if (down() && !was_down)
+			event(VM_EVENT_DISCONNECTED, "", 0, "connection reset");
+		if (!down()) {
+			if (strcmp(how, "deaf") != 0) /* listings only: an event that got lost */
+				tell_stopped(seen, &n);
+			if (was_down || polls++ % WATCH_LISTING_EVERY == 0) {
+				entries("domains", false);
+				event(VM_EVENT_SNAPSHOT, "", 0, "");
+			}
+		}
+		was_down = down();
+		if (poll(&p, 1, WATCH_POLL_MS) > 0 && p.revents & POLLHUP)
+			_exit(0);
+	}
+}
+
+static int act(const char *how)
+{
+	if (down())
+		return failed(ECONNREFUSED, "connect", "libvirt does not answer");
+	switch (q.head.type) {
+	case VM_CHECK:
+		return do_check();
+	case VM_NEW:
+		return do_new();
+	case VM_START:
+		return do_start(how);
+	case VM_RESET:
+		return do_reset();
+	case VM_STOP:
+		remove_file("domains");
+		return 0;
+	case VM_CAPTURE:
+		return do_capture();
+	case VM_REMOVE:
+		remove_file("domains");
+		remove_file("clean");
+		remove_file("settings");
+		return 0;
+	case VM_FILTER:
+		return do_filter();
+	default:
+		entries("domains", false);
+		entries("settings", true);
+		return 0;
+	}
+}
+
+static int misbehave(const char *how)
+{
+	char where[VM_STEP_MAX] = "", text[256] = "";
+	int code = EIO;
+
+	if (sscanf(how, "fail %d %31s %255[^\n]", &code, where, text) >= 1)
+		return failed(code, where, text);
+	if (strcmp(how, "noresult") == 0)
+		_exit(3);
+	if (strcmp(how, "crash") == 0)
+		(void)raise(SIGKILL);
+	while (strcmp(how, "hang") == 0)
+		pause_ms(1000);
+	while (strcmp(how, "flood") == 0)
+		step("again", "and again");
+	if (strcmp(how, "garbage") == 0) {
+		(void)send(SOCKET, "nonsense", 8, MSG_NOSIGNAL);
+		pause_ms(60000);
+	}
+	return 0;
+}
+
+int main(void)
+{
+	unsigned ms = 0;
+	char how[LINE_MAX_];
+	const char *verb;
+
+	world_open();
+	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
+			q.head.type > VM_WATCH)
+		return 2;
+	if (q.head.type == VM_WATCH)
+		watch();
+	verb = verbs[q.head.type];
+	world_script(verb, q.name, how, sizeof(how));
+	world_log("ops.log", "%s %s %" PRIu64 " begin\n", verb, q.name, q.generation);
+	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
+	if (sscanf(how, "slow %u", &ms) == 1)
+		pause_ms(ms);
+	if (misbehave(how) == 0)
+		(void)act(how);
+	world_log("ops.log", "%s %s %" PRIu64 " %s\n", verb, q.name, q.generation, res.code ? "failed" : "ok");
+	if (strcmp(how, "late") == 0)
+		return 3;
+	say(&res);
+	if (strcmp(how, "twice") == 0)
+		say(&res);
+	if (sscanf(how, "shortlife %u", &ms) == 1) {
+		pause_ms(ms);
+		remove_file("domains");
+	}
+	while (strcmp(how, "linger") == 0)
+		pause_ms(1000);
+	return 0;
+}

@@ -1,0 +1,29 @@
+#ifndef BOXERY_TEST_FAKE_WORLD_H
+#define BOXERY_TEST_FAKE_WORLD_H
+/*
+ * What the stand-ins for boxery-vm and boxery-deliver share: a folder (BOXERY_TEST_WORLD) that plays libvirt, the disks and
+ * the test's script.
+ *
+ *   domains/NAME     exists while the domain "runs"; content: its generation
+ *   settings/NAME    made by NEW; content: the highest generation started plus one, the number of the slot
+ *   clean/NAME       made by CAPTURE
+ *   script/WHAT      how the next ones behave: tried in the order VERB-NAME, VERB. One line: a word and its arguments.
+ *                    "once ..." removes the file first.
+ *   down             exists: libvirt does not answer
+ *   ops.log          a line per operation: VERB NAME GENERATION begin|ok|failed
+ *   deliveries.log   a line per secret that reached a guest: HOST_KEY
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LINE_MAX_ 512
+extern int world; /* fd of the folder */
+void world_open(void);
+bool world_read(const char *path, char *dst, unsigned size); /* first line; false: no such file */
+void world_write(const char *path, const char *text);
+void world_log(const char *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The script's line for this verb and name, "ok" when there is none. */
+void world_script(const char *verb, const char *name, char *dst, unsigned size);
+uint64_t world_generation(const char *folder, const char *name); /* 0: does not exist */
+void pause_ms(unsigned ms);
+#endif

@@ -1,0 +1,284 @@
+"""kill -9 of the keeper at every step that pool/killpoints.h names, then a restart: nothing is lost, nothing is done twice.
+
+Each scenario is written as a good client would be: when the keeper is gone it starts another, looks at what became of its
+request, and goes on. A kill point that a scenario never reaches is a failure too, so the table stays whole.
+"""
+import os
+import re
+
+from keeper_world import BIND, FORCE, REPLY, WAIT, Case, Gone, Refused, main, memfd, time, until
+
+HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../pool/killpoints.h")
+
+
+class Driver:
+    """The world's calls, through deaths of the keeper."""
+
+    def __init__(self, w):
+        self.w, self.deaths, self.point = w, 0, None
+
+    def revive(self):
+        if self.w.keeper.poll() is None:
+            # It closed a connection and lives: that would be a bug, and not the one that was ordered.
+            time.sleep(0.2)
+        assert self.w.keeper.poll() == -9, f"the keeper ended with {self.w.keeper.poll()}"
+        self.w.kill()
+        self.deaths += 1
+        self.w.start()
+
+    def call(self, kind, secret=None, **values):
+        """The reply, or None when the keeper died over it and lives again."""
+        try:
+            return self.w.call(kind, secret, **values)
+        except (Gone, ConnectionError):
+            self.revive()
+            return None
+
+    def vms(self):
+        while True:
+            a = self.call("LIST")
+            if a:
+                return {v["name"]: v for v in a["document"]["vms"]}
+
+    def lease_row(self, lease):
+        while True:
+            a = self.call("LEASES")
+            if a:
+                return {x["lease"]: x for x in a["document"]["leases"]}.get(lease)
+
+    def until_state(self, name, *states):
+        until(lambda: self.vms().get(name, {}).get("state") in states)
+
+    # steps of a scenario, each repeated until it has happened
+    def make(self, name):
+        while self.call("NEW", name=name, image="debian-12") is None:
+            if name in self.vms():  # half made, perhaps
+                self.call("REMOVE", name=name, flags=FORCE)
+
+    def add(self, name):
+        while self.vms()[name]["state"] == "PLAIN":
+            try:
+                self.call("POOL_ADD", name=name, flags=WAIT)
+            except Refused as e:
+                assert e.code == -16, e
+        self.until_state(name, "READY")
+
+    def lease(self, **values):
+        while True:
+            a = self.call("LEASE", holder="tester", pool="default", ttl_ms=60000, wait_ms=8000, **values)
+            if a:
+                return a["lease"]
+
+    def deliver(self, lease):
+        """True when the guest has it and the lease goes on; False when the lease has ended."""
+        try:
+            if self.call("DELIVER", memfd(b"x" * 100), lease=lease):
+                return True
+        except Refused as e:
+            assert e.code in (-114, -116), e
+        row = None
+        until(lambda: (row := self.lease_row(lease)) is None or row["state"] in ("DELIVERED", "RESETTING", "LEASED"))
+        row = self.lease_row(lease)
+        return bool(row and row["open"] and row["state"] == "DELIVERED")
+
+    def job(self):
+        """One job, from lease to READY again; as often as it takes until one was seen to its end."""
+        while True:
+            lease = self.lease()
+            if not self.deliver(lease):
+                continue
+            generation = self.vms()["one"]["generation"]
+            try:
+                self.call("JOB_SEEN", lease=lease, text="build")
+            except Refused as e:
+                assert e.code == -114, e
+                continue
+            if self.w.running("one") == generation:
+                self.w.stop_domain("one")
+            self.until_state("one", "READY")
+            return
+
+
+class Kill(Case):
+    def run_one(self, point, scenario, armed):
+        w, d = self.w, Driver(self.w)
+        d.point = point
+        w.start(kill=point if armed else None)
+        scenario(d)
+        until(lambda: all(v["state"] in ("READY", "PLAIN") and not v["work"] for v in d.vms().values()))
+        for name, v in d.vms().items():
+            if v["state"] == "READY":
+                self.assertEqual(w.running(name), v["generation"])
+                self.assertEqual((v["lease"], v["attempts"]), ("", 0))
+        self.assertEqual(d.deaths, 1, f"{point}: the keeper was killed {d.deaths} times")
+        self.assertEqual([x for x in w.leases().values() if x["open"]], [])
+        self.assertEqual(w.delivered(), sorted(set(w.delivered())))
+
+    def each(self, scenario, *points, armed=True):
+        for point in points:
+            with self.subTest(point):
+                self.run_one(point, scenario, armed)
+                self.w.check_invariants(self)
+                self.assertEqual(self.w.end(), 0)
+                self.w.check_database(self)
+                self.w.close()
+                type(self.w).__init__(self.w, self.host_env)
+        Kill.covered.update(p.split("/")[0] for p in points)
+
+    covered = set()
+
+    @staticmethod
+    def around(*happenings):
+        return [f"{when}-{h}" for h in happenings for when in ("before", "after")]
+
+    def test_a_job(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            d.job()
+            d.job()
+        self.each(scenario, "new-inserted", "new-made", "life-recorded", "life-recorded/2", "filter-checked", "connected",
+                  "connected/2", "deliver-spawned", "deliver-result", "deliver-recorded", "spawned-NEW", "spawned-START",
+                  "spawned-RESET", "spawned-CAPTURE", "spawned-FILTER", "result-NEW", "result-START", "result-RESET",
+                  "result-CAPTURE", "result-FILTER", "spawned-RESET/2", "result-START/2", "spawned-LIST", "result-LIST",
+                  *self.around("ADD", "MAINTAINED", "RESET_DONE", "START", "STARTED", "LEASE", "DELIVER", "JOB_SEEN", "STOPPED",
+                               "RESET_DONE/2", "START/2", "DELIVER/2"))
+
+    def test_release(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            lease = d.lease()
+            try:
+                while d.call("RELEASE", lease=lease) is None:
+                    pass
+            except Refused as e:
+                self.assertEqual(e.code, -114)
+            d.until_state("one", "READY")
+        self.each(scenario, *self.around("RELEASE"))
+
+    def test_expiry(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            d.call("LEASE", holder="tester", pool="default", ttl_ms=100)
+            until(lambda: self.w.keeper.poll() is not None)
+            d.revive()
+            until(lambda: self.w.running("one") == 2)
+            d.until_state("one", "READY")
+        self.each(scenario, *self.around("EXPIRED"))
+
+    def test_lost_holder(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            c = self.w.client()
+            self.w.lease(client=c, flags=BIND)
+            c.close()
+            until(lambda: self.w.keeper.poll() is not None)
+            d.revive()
+            until(lambda: self.w.running("one") == 2)
+            d.until_state("one", "READY")
+        self.each(scenario, *self.around("HOLDER_LOST"))
+
+    def test_doubt(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            self.w.script("deliver", "once crash")
+            d.deliver(d.lease())
+            d.until_state("one", "READY")
+            d.job()
+        self.each(scenario, *self.around("DOUBT"))
+
+    def test_failures(self):
+        def scenario(d):
+            d.make("one")
+            self.w.script("CAPTURE", "once fail 5 hash no")
+            while d.vms()["one"]["state"] == "PLAIN" and not self.w.ops("CAPTURE"):
+                try:
+                    d.call("POOL_ADD", name="one")
+                except Refused as e:
+                    self.assertIn(e.code, (-5, -16))
+            d.until_state("one", "PLAIN", "READY")
+            self.w.script("START", "once fail 5 agent no")
+            d.add("one")
+            self.w.script("RESET", "fail 5 destroy no")
+            lease = d.lease()
+            try:
+                d.call("RELEASE", lease=lease)
+            except Refused as e:
+                self.assertEqual(e.code, -114)
+            d.until_state("one", "BROKEN")
+            self.w.script("RESET", None)
+            while d.vms()["one"]["state"] == "BROKEN":
+                d.call("POOL_REPAIR", name="one")
+            d.until_state("one", "READY")
+        self.each(scenario, *self.around("MAINTAIN_FAILED", "START_FAILED", "RESET_FAILED", "RESET_FAILED/2", "RESET_FAILED/3",
+                                         "REPAIR"))
+
+    def test_removal(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            while "one" in d.vms():
+                try:
+                    d.call("POOL_REMOVE", name="one")
+                except Refused as e:
+                    self.assertIn(e.code, (-2, -5, -16))
+                    time.sleep(0.05)
+                if d.vms().get("one", {}).get("state") == "BROKEN":
+                    self.w.script("START", None)
+        self.each(scenario, "removed", "spawned-REMOVE", "result-REMOVE")
+
+    def test_removal_of_plain(self):
+        def scenario(d):
+            d.make("mine")
+            while not d.vms()["mine"]["running"]:
+                try:
+                    d.call("START", name="mine")
+                except Refused as e:
+                    self.assertIn(e.code, (-114, -16))
+            while self.w.running("mine"):
+                d.call("STOP", name="mine")
+            while "mine" in d.vms():
+                try:
+                    d.call("REMOVE", name="mine")
+                except Refused as e:
+                    self.assertEqual(e.code, -2)
+        self.each(scenario, "removed", "spawned-STOP", "result-STOP", *self.around("START"))
+
+    def test_start_up(self):
+        """Killed while it puts right what an earlier death left."""
+        def scenario(d):
+            w = self.w
+            w.kill()
+            w.start(kill="after-LEASE")
+            d.make("one")
+            d.add("one")
+            with self.assertRaises(Gone):
+                w.lease()
+            w.kill()
+            w.start(kill=d.point, wait=False)
+            self.assertEqual(w.keeper.wait(5), -9)
+            d.revive()
+            d.until_state("one", "READY")
+            self.assertEqual(w.running("one"), 2)
+        self.each(scenario, *self.around("INTERRUPTED"), armed=False)
+
+
+class ZTable(Case):
+    """Runs last (classes in name order): every point of the header was used."""
+
+    def test_table(self):
+        with open(HEADER, encoding="utf-8") as f:
+            named = re.findall(r"^ \*   ([a-z]+(?:-[a-zA-Z]+)?) ", f.read(), re.M)
+        self.assertIn("deliver-result", named)
+        missing = [n for n in named if n not in ("before-HAPPENING", "spawned-VERB", "result-VERB") and n not in Kill.covered]
+        if len(Kill.covered) > 20:  # not when single tests were asked for
+            self.assertEqual(missing, [])
+        self.assertEqual(REPLY, 65)
+
+
+if __name__ == "__main__":
+    main()
