@@ -1,8 +1,8 @@
 /*
- * Runs a fuzz target over its corpus as an ordinary test: fuzz_x FOLDER [ROUNDS]. Each file as it is, cut at
- * every length, and changed ROUNDS times by a generator with a fixed seed, so that a failure can be repeated:
- * the input that was tried last is in FOLDER's name printed with the seed, and is written to ./fuzz-failed
- * when the target aborts. With clang, -fsanitize=fuzzer links libFuzzer in its place.
+ * Runs a fuzz target over a corpus of JSON or other short texts, instead of fuzz.h's main: flipped bits alone
+ * hardly ever leave JSON whole, so pieces of JSON are put in and left out as well. fuzz_x FOLDER [ROUNDS]:
+ * each file as it is, its prefixes, and ROUNDS changed copies from a fixed seed. The input of a crash is left
+ * in ./fuzz-failed.
  */
 #include "fuzz.h"
 
