@@ -11,10 +11,10 @@ places() { # every folder that root can write, one for each mounted file system 
 plant() {
 	local p
 	for p in $(places); do
-		[ ! -d "$p" ] || sudo sh -c "echo $mark >'$p/$mark'; chown 0:0 '$p/$mark'"
+		[ ! -d "$p" ] || sudo sh -c "echo '# $mark' >'$p/$mark'; chown 0:0 '$p/$mark'"
 	done
 	sudo setsid bash -c "exec -a $mark sleep 100000" >/dev/null 2>&1 </dev/null &
-	sudo useradd --create-home "$mark" || sudo sh -c "echo $mark:x:4242:4242::/:/bin/sh >>/etc/passwd"
+	sudo useradd --no-create-home "$mark" || sudo sh -c "echo $mark:x:4242:4242::/:/bin/sh >>/etc/passwd"
 	sudo sh -c "echo '* * * * * root touch /tmp/$mark-cron' >/etc/cron.d/$mark"
 	sudo sh -c "printf '[Timer]\nOnBootSec=1\n[Install]\nWantedBy=timers.target\n' >/etc/systemd/system/$mark.timer;
 		printf '[Service]\nExecStart=/bin/true\n' >/etc/systemd/system/$mark.service; systemctl enable $mark.timer"
