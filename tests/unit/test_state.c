@@ -270,7 +270,7 @@ static void observe(struct life *l, enum vm_happening what, const struct state_c
 static void test_random_lives(void **state)
 {
 	unsigned seen[STATE_COUNT][HAPPENING_COUNT] = {{0}};
-	unsigned broken = 0;
+	unsigned broken = 0, ignored = 0;
 
 	for (uint64_t seed = 1; seed <= 2000; seed++) {
 		struct life l = {.state = STATE_PLAIN};
@@ -279,8 +279,12 @@ static void test_random_lives(void **state)
 			enum vm_happening what =
 				(enum vm_happening)((random_next(&x) >> 33) % HAPPENING_COUNT);
 			struct state_change c;
-			if (!state_next(l.state, what, l.attempts, &c))
+			if (!state_next(l.state, what, l.attempts, &c)) {
+				if (++ignored > 10000)
+					fail_msg("stuck in %s", state_to_string(l.state));
 				continue;
+			}
+			ignored = 0;
 			step++;
 			seen[l.state][what]++;
 			broken += c.to == STATE_BROKEN;
