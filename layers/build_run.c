@@ -16,6 +16,8 @@
 #define LOG_SHOWN_LINES 15
 #define FETCH_TIMEOUT_MS (2ull * 60 * 60 * 1000)
 #define ENV_MAX 16
+#define ENV_TEXT_MAX 1024
+#define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static volatile sig_atomic_t cancelled, running_pidfd = -1;
 
@@ -27,34 +29,38 @@ void build_cancel(void)
 		(void)syscall(SYS_pidfd_send_signal, running_pidfd, SIGKILL, NULL, 0);
 }
 
-static int environment(const char *dst[static ENV_MAX], char text[static ENV_MAX][512])
+static void environment(const char *dst[static ENV_MAX], char text[static ENV_MAX][ENV_TEXT_MAX])
 {
 	static const char *const passed[] = { "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY" };
+	const char *path = getenv("PATH");
 	size_t n = 0;
 
-	dst[n++] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+	/* The administrator's own PATH may lack the folders of chroot and mkfs. */
+	if (path && str_format_n(text[0], ENV_TEXT_MAX, "PATH=%s:" DEFAULT_PATH, path) == 0)
+		dst[n++] = text[0];
+	else
+		dst[n++] = "PATH=" DEFAULT_PATH;
 	dst[n++] = "HOME=/root";
 	dst[n++] = "LANG=C.UTF-8";
 	for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
 		const char *value = getenv(passed[i]);
 
-		if (value && str_format_n(text[n], 512, "%s=%s", passed[i], value) == 0) {
+		if (value && str_format_n(text[n], ENV_TEXT_MAX, "%s=%s", passed[i], value) == 0) {
 			dst[n] = text[n];
 			n++;
 		}
 	}
 	dst[n] = NULL;
-	return 0;
 }
 
 static int start(const char *const *argv, int out, int err, struct child *ret, struct error *e)
 {
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	const char *env[ENV_MAX];
-	char text[ENV_MAX][512];
+	char text[ENV_MAX][ENV_TEXT_MAX];
 	int r;
 
-	(void)environment(env, text);
+	environment(env, text);
 	o.program = argv[0];
 	o.argv = argv;
 	o.env = env;
@@ -191,7 +197,7 @@ int build_fetch(struct build *b, const struct layer *l, char *ret_path, size_t s
 	CLEANUP_FD int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	CLEANUP_FD int words = -1;
 	const char *sum = l->download.sha256[b->q->plan.arch];
-	char program[400], url[1024], last[ERROR_TEXT_MAX - 40] = "";
+	char program[400] = "", url[1024] = "", last[ERROR_TEXT_MAX - 40] = "";
 	int pipes[2], status, r;
 
 	r = layer_download_url(l, b->q->plan.arch, url, sizeof(url), e);

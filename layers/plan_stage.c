@@ -79,7 +79,7 @@ static int stage_file(struct stage *g, const struct layer *l, const struct layer
 {
 	CLEANUP_FREE char *data = NULL;
 	const char *text = f->content;
-	char path[600], mode[8];
+	char path[600] = "", mode[8];
 	size_t len = text ? strlen(text) : 0;
 	int r = 0;
 
@@ -99,7 +99,7 @@ static int stage_file(struct stage *g, const struct layer *l, const struct layer
 
 static int stage_authority(struct stage *g, const char *data, size_t len, struct error *e)
 {
-	char path[600], dest[100];
+	char path[600] = "", dest[100];
 	int r = put(g, data, len, path, sizeof(path), e);
 
 	if (r < 0)
@@ -112,7 +112,7 @@ static int stage_authority(struct stage *g, const char *data, size_t len, struct
 
 static int stage_run(struct stage *g, const struct layer *l, const char *text, struct error *e)
 {
-	char path[600];
+	char path[600] = "";
 	int r = put(g, text, strlen(text), path, sizeof(path), e);
 
 	if (r < 0)
