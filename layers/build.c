@@ -214,7 +214,7 @@ static int install_packages(struct build *b, const char *stage, struct error *e)
 	a.argv[a.n++] = b->root;
 	r = mirror_lines(b, &a, e);
 	a.argv[a.n] = NULL;
-	return r < 0 ? r : build_run(b, a.argv, BUILD_MMDEBSTRAP_TIMEOUT_MS, e);
+	return r < 0 ? r : build_run(b, "mmdebstrap", a.argv, BUILD_MMDEBSTRAP_TIMEOUT_MS, e);
 }
 
 static int download_all(struct build *b, char (*paths)[512], const char **archives, struct error *e)

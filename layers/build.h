@@ -47,8 +47,8 @@ struct build {
 	struct manifest manifest;
 };
 void build_say(struct build *b, const char *stage, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* build_run.c: a child to its end. Output goes to work/log unless `echo`; an error names the program and its last line. */
-int build_run(struct build *b, const char *const *argv, uint64_t timeout_ms, struct error *e);
+/* build_run.c: a child to its end, its output in work/log; of one that fails the last lines are shown. what: for messages. */
+int build_run(struct build *b, const char *what, const char *const *argv, uint64_t timeout_ms, struct error *e);
 int build_fetch(struct build *b, const struct layer *l, char *ret_path, size_t size, struct error *e);
 void build_show_log(struct build *b);
 /* build_image.c */

@@ -47,7 +47,7 @@ static int copy_file(struct build *b, const char *from, const char *name, struct
 
 	if (str_format(to, "%s/%s", b->work, name) < 0)
 		return error_errno(e, ENAMETOOLONG, "%s", b->work);
-	return build_run(b, argv, BUILD_TOOL_TIMEOUT_MS, e);
+	return build_run(b, argv[0], argv, BUILD_TOOL_TIMEOUT_MS, e);
 }
 
 int build_kernel(struct build *b, struct error *e)
@@ -98,7 +98,7 @@ static int make_raw(struct build *b, const char *raw, struct error *e)
 
 	if (fd < 0 || ftruncate(fd, (off_t)b->manifest.disk_size) < 0)
 		return error_errno(e, errno, "cannot make %s", raw);
-	return build_run(b, argv, BUILD_TOOL_TIMEOUT_MS, e);
+	return build_run(b, argv[0], argv, BUILD_TOOL_TIMEOUT_MS, e);
 }
 
 int build_disk(struct build *b, struct error *e)
@@ -115,7 +115,7 @@ int build_disk(struct build *b, struct error *e)
 	if (r == 0)
 		r = make_raw(b, raw, e);
 	if (r == 0)
-		r = build_run(b, convert, BUILD_TOOL_TIMEOUT_MS, e);
+		r = build_run(b, convert[0], convert, BUILD_TOOL_TIMEOUT_MS, e);
 	if (r < 0)
 		return r;
 	fd = open(disk, O_RDONLY | O_CLOEXEC);

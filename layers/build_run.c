@@ -89,14 +89,7 @@ static int finish(struct child *c, const char *program, uint64_t timeout_ms, int
 	return 0;
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-int build_run(struct build *b, const char *const *argv, uint64_t timeout_ms, struct error *e)
+int build_run(struct build *b, const char *what, const char *const *argv, uint64_t timeout_ms, struct error *e)
 {
 	CLEANUP_FD int log = openat(b->work_fd, LOG_FILE, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
@@ -106,15 +99,15 @@ int build_run(struct build *b, const char *const *argv, uint64_t timeout_ms, str
 		return error_errno(e, errno, "cannot write %s/" LOG_FILE, b->work);
 	r = start(argv, log, log, &c, e);
 	if (r == 0)
-		r = finish(&c, argv[0], timeout_ms, &status, e);
+		r = finish(&c, what, timeout_ms, &status, e);
 	if (r < 0)
 		return r;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;
 	build_show_log(b);
 	if (WIFSIGNALED(status))
-		return error_set(e, EIO, "%s was ended by signal %d", base_name(argv[0]), WTERMSIG(status));
-	return error_set(e, EIO, "%s failed with status %d; its last words are above", base_name(argv[0]),
+		return error_set(e, EIO, "%s was ended by signal %d", what, WTERMSIG(status));
+	return error_set(e, EIO, "%s failed with status %d; its last words are above", what,
 			WEXITSTATUS(status));
 }
 
