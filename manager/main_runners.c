@@ -24,7 +24,7 @@
 static const char usage[] =
 		"usage: boxery-runners [--config FILE] [--debug]\n"
 		"       boxery-runners --check FILE\n"
-		"Serves the repositories in runners.yaml (see boxery-runners(8)).\n"
+		"Serves the repositories in runners.yaml (see boxery-host(8)).\n"
 		"  --config FILE   another file than runners.yaml in the configuration folder\n"
 		"  --check FILE    only say whether FILE is right, and what it means\n"
 		"  --debug         say more\n"
@@ -89,7 +89,8 @@ static int serve(const char *config_path)
 	}
 	if (runners_config_load(config_path, &config, &e) < 0 || lock_take(host.runtime_dir, &lock, &e) < 0)
 		return fail(&e);
-	if (service_new(&host, config, keeper_argv, &service, &e) < 0)
+	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with us. */
+	if (service_new(&host, config, getenv("NOTIFY_SOCKET") ? NULL : keeper_argv, &service, &e) < 0)
 		return fail(&e);
 	config = NULL;
 	r = service_run(service, &e);
