@@ -1,0 +1,118 @@
+"""What a guest's network jail is measured with: listeners in a world, a sniffer for frames, and raw frames sent by perl
+(the only interpreter of a Debian minbase guest) as root in the guest."""
+import select
+import socket
+import struct
+import subprocess
+import threading
+
+# Runs inside the world's namespaces: prints one line per connection or datagram that arrived.
+LISTENER = r"""
+import select, socket, sys
+port = int(sys.argv[1])
+t = socket.socket(); t.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); t.bind(("0.0.0.0", port)); t.listen(16)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", port))
+print("ready", flush=True)
+while True:
+    for s in select.select([t, u], [], [])[0]:
+        if s is t:
+            c, a = t.accept(); c.sendall(b"hello\n"); c.close(); print("tcp", *a, flush=True)
+        else:
+            print("udp", *u.recvfrom(100)[1], flush=True)
+"""
+
+# Prints "DEVICE HEX" for each frame seen on the devices, in or out.
+SNIFFER = r"""
+import select, socket, sys
+socks = {}
+for dev in sys.argv[1:]:
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)); s.bind((dev, 0)); socks[s] = dev
+print("ready", flush=True)
+while True:
+    for s in select.select(list(socks), [], [])[0]:
+        print(socks[s], s.recv(2048)[:96].hex(), flush=True)
+"""
+
+# Each argument is a frame in hex, sent three times.
+SEND_FRAMES = r"""
+open(my $f, "<", "/sys/class/net/$ARGV[0]/ifindex") or die; my $index = <$f>; chomp $index;
+socket(my $s, 17, 3, 0x0300) or die "socket: $!";
+my $to = pack("S n i S C C a8", 17, 3, $index, 0, 0, 6, "");
+for my $hex (@ARGV[1..$#ARGV]) { for (1..3) { send($s, pack("H*", $hex), 0, $to) or print "not sent: $!\n"; } }
+print "sent\n";
+"""
+
+
+def mac_bytes(text):
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def ipv4(source, destination, protocol, payload):
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, protocol, 0, socket.inet_aton(source),
+                       socket.inet_aton(destination))
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
+
+
+def ipv6(source, destination, protocol, payload):
+    return struct.pack("!IHBB", 0x60000000, len(payload), protocol, 255) + socket.inet_pton(socket.AF_INET6, source) + \
+        socket.inet_pton(socket.AF_INET6, destination) + payload
+
+
+def udp(source_port, destination_port, payload):
+    return struct.pack("!HHHH", source_port, destination_port, 8 + len(payload), 0) + payload
+
+
+def tcp_syn(source, destination, source_port, destination_port):
+    head = struct.pack("!HHIIBBHHH", source_port, destination_port, 1000, 0, 0x50, 2, 1024, 0, 0)
+    pseudo = socket.inet_aton(source) + socket.inet_aton(destination) + struct.pack("!BBH", 0, 6, len(head))
+    return head[:16] + struct.pack("!H", checksum(pseudo + head)) + head[18:]
+
+
+def arp(operation, sender_mac, sender, target_mac, target):
+    return struct.pack("!HHBBH6s4s6s4s", 1, 0x800, 6, 4, operation, mac_bytes(sender_mac), socket.inet_aton(sender),
+                       mac_bytes(target_mac), socket.inet_aton(target))
+
+
+def frame(destination_mac, source_mac, kind, payload):
+    return mac_bytes(destination_mac) + mac_bytes(source_mac) + struct.pack("!H", kind) + payload
+
+
+class Printer:
+    """A child that prints lines; `lines` grows by itself."""
+
+    def __init__(self, command):
+        self.lines = []
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        if not select.select([self.child.stdout], [], [], 20)[0] or self.child.stdout.readline() != "ready\n":
+            self.child.kill()
+            raise RuntimeError("%s did not start" % command)
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        for line in self.child.stdout:
+            self.lines.append(line.strip())
+
+    def stop(self):
+        self.child.kill()
+        self.child.wait()
+        self.thread.join(5)
+        self.child.stdout.close()
+        return self.lines
+
+
+def listener(enter, port):
+    return Printer(enter + ["/usr/bin/python3", "-c", LISTENER, str(port)])
+
+
+def sniffer(enter, *devices):
+    return Printer(enter + ["/usr/bin/python3", "-c", SNIFFER, *devices])

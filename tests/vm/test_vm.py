@@ -1,0 +1,511 @@
+#!/usr/bin/python3
+"""boxery-vm with real guests, spoken to in the keeper's place: lives, the jail, what dies under it."""
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
+import jail  # noqa: E402
+from lab import BUILD, IMAGE, ROOT, WORLD, run, wait_until  # noqa: E402
+from vmctl import FORCE, PLAIN, Vm  # noqa: E402
+
+BASE = os.environ.get("BOXERY_TEST_BASE", os.path.join(ROOT, "image", "base", IMAGE))
+GATEWAY = "192.168.130.1"
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+GATEWAY_MAC = "52:54:00:b0:0e:01"
+ENOENT, EAGAIN, EEXIST, EBUSY, EINVAL, ENOMEM, EPERM, ENOTCONN, ESTALE, ECONNREFUSED = (
+    -2, -11, -17, -16, -22, -12, -1, -107, -116, -111)
+
+
+class World:
+    """A world with a base image and boxery-vm in it."""
+
+    def __init__(self, name):
+        self.dir = os.path.join(ROOT, "w", name)
+        run([WORLD, "stop", self.dir], check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        run([WORLD, "start", self.dir])
+        base = os.path.join(self.dir, "image", "base")
+        os.makedirs(base)
+        self.image = os.path.basename(BASE)
+        run(["cp", "-al", BASE, base])
+        self.vm = Vm(world=self.dir, program=os.path.join(BUILD, "boxery-vm"))
+        self.key = os.path.join(self.dir, "key")
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", self.key])
+        with open(self.key + ".pub") as f:
+            self.key_line = f.read().strip()
+        self.host_keys = {}
+
+    def stop(self):
+        run([WORLD, "stop", self.dir], check=False)
+        if not os.environ.get("BOXERY_KEEP_WORLDS"):
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    def inside(self, *command, check=True, emulator=False, **more):
+        return run([WORLD, "run-emu" if emulator else "run", self.dir, "--", *command], check=check, **more)
+
+    def enter(self, emulator=False):
+        return [WORLD, "run-emu" if emulator else "run", self.dir, "--"]
+
+    def path(self, *parts):
+        return os.path.join(self.dir, "image", *parts)
+
+    def setting(self, key, value):
+        path = os.path.join(self.dir, "config", "host.env")
+        with open(path) as f:
+            lines = [line for line in f if not line.startswith(key + "=")]
+        with open(path, "w") as f:
+            f.writelines(lines + ["%s=%s\n" % (key, value)])
+
+    def new(self, name, slot, **more):
+        fields = {"cpus": 2, "memory_mib": 1024, "disk_gib": 20, "image": self.image}
+        fields.update(more)
+        return self.vm.call("new", name, slot=slot, **fields)
+
+    def start(self, name, generation, flags=0, **more):
+        a = self.vm.call("start", name, generation=generation, flags=flags, key_line=self.key_line, **more)
+        if a.ok:
+            self.host_keys[name] = (a.result["address"], a.result["host_key"])
+        return a
+
+    def ssh(self, name, command, check=True, **more):
+        """A command as root in a plain VM; its host key is the one that start returned, and nothing else."""
+        address, key = self.host_keys[name]
+        known = os.path.join(self.dir, "known-" + name)
+        with open(known, "w") as f:
+            f.write("%s %s\n" % (address, key))
+        return self.inside("ssh", "-i", self.key, "-o", "UserKnownHostsFile=" + known, "-o", "StrictHostKeyChecking=yes",
+                           "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10",
+                           "root@" + address, command, check=check, **more)
+
+    def domain(self, name):
+        return name in self.inside("virsh", "-q", "list", "--all", "--name").stdout.split()
+
+
+class Case(unittest.TestCase):
+    world = None
+
+    def good(self, answer):
+        self.assertTrue(answer.ok, answer.result)
+        return answer
+
+    def bad(self, answer, code, *words):
+        self.assertIsNotNone(answer.result)
+        self.assertEqual(answer.code, code, answer.result)
+        for word in words:
+            self.assertIn(word, answer.text)
+        return answer
+
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World(cls.__name__.lower())
+        try:
+            cls.prepare()
+        except BaseException:
+            cls.world.stop()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.stop()
+
+
+class Jail(Case):
+    """The probe as root in a guest, with isolation on and off: what is dropped in one must arrive in the other."""
+
+    @classmethod
+    def prepare(cls):
+        w = cls.world
+        for slot, name in enumerate(("victim", "probe")):
+            answer = w.new(name, slot)
+            assert answer.ok, answer.result
+
+    def start_both(self, generation):
+        answers = {}
+
+        def one(name):
+            answers[name] = self.world.start(name, generation, PLAIN)
+        threads = [threading.Thread(target=one, args=(n,)) for n in ("victim", "probe")]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for a in answers.values():
+            self.good(a)
+
+    def tearDown(self):
+        for name in ("victim", "probe"):
+            self.good(self.world.vm.call("stop", name, flags=FORCE))
+
+    def connects(self, *targets):
+        """Which of the address:port pairs the guest gets "hello" (or anything) from, all tried at once."""
+        script = "".join(
+            "(timeout 15 bash -c 'exec 3<>/dev/tcp/%s/%s && head -c 3 <&3 >/dev/null && echo %s' 2>/dev/null)&\n" %
+            (*t.split(":"), t) for t in targets) + "wait"
+        return set(self.world.ssh("probe", script, check=False).stdout.split())
+
+    def frames(self):
+        """Name -> (frame, device on which it must not be seen, bytes to recognise it by)."""
+        me, mac, spoof = "192.168.130.11", "52:54:00:b0:0e:0b", "52:54:00:de:ad:01"
+        tap = "boxery-10"
+        bridge = "virbr-boxery"
+
+        def mark(n):
+            return b"boxery-mark-%d" % n
+        six = jail.ipv6("fe80::5054:ff:feb0:e0b", "ff02::fb", 17, jail.udp(5353, 5353, mark(4)))
+        return {
+            "another source MAC": (jail.frame(BROADCAST, spoof, 0x0800, jail.ipv4(
+                me, "255.255.255.255", 17, jail.udp(5, 6, mark(1)))), bridge, mark(1)),
+            "another source address": (jail.frame(GATEWAY_MAC, mac, 0x0800, jail.ipv4(
+                "192.168.130.77", GATEWAY, 17, jail.udp(5, 6, mark(2)))), bridge, mark(2)),
+            "ARP for the gateway's address": (jail.frame(BROADCAST, mac, 0x0806, jail.arp(
+                2, mac, GATEWAY, BROADCAST, GATEWAY)), tap, jail.arp(2, mac, GATEWAY, BROADCAST, GATEWAY)),
+            "a frame to the other guest": (jail.frame("52:54:00:b0:0e:0a", mac, 0x0800, jail.ipv4(
+                me, "192.168.130.10", 17, jail.udp(5, 6, mark(3)))), tap, mark(3)),
+            "IPv6": (jail.frame("33:33:00:00:00:fb", mac, 0x86DD, six), tap, mark(4)),
+            "a VLAN tag": (jail.frame(BROADCAST, mac, 0x8100, b"\0\5\x08\0" + jail.ipv4(
+                me, "255.255.255.255", 17, jail.udp(5, 6, mark(5)))), tap, mark(5)),
+            "an unknown protocol": (jail.frame(BROADCAST, mac, 0x88B5, mark(6) + bytes(40)), tap, mark(6)),
+            "multicast": (jail.frame("01:00:5e:00:00:fb", mac, 0x0800, jail.ipv4(
+                me, "224.0.0.251", 17, jail.udp(5353, 5353, mark(7)))), tap, mark(7)),
+            "DHCP as a server": (jail.frame(BROADCAST, mac, 0x0800, jail.ipv4(
+                me, "255.255.255.255", 17, jail.udp(67, 68, mark(8)))), tap, mark(8)),
+        }
+
+    def send(self, *frames):
+        device = self.world.ssh("probe", "ls /sys/class/net | grep -v lo").stdout.split()[0]
+        out = self.world.ssh("probe", "perl -e '%s' %s %s" % (jail.SEND_FRAMES, device, " ".join(f.hex() for f in frames)))
+        self.assertEqual(out.stdout, "sent\n")
+
+    def seen_frames(self):
+        frames = self.frames()
+        sniffer = jail.sniffer(self.world.enter(), "virbr-boxery", "boxery-10")
+        try:
+            self.send(*(f for f, _, _ in frames.values()))
+            time.sleep(1)
+        finally:
+            lines = sniffer.stop()
+        return {name for name, (_, device, mark) in frames.items()
+                if any(line.startswith(device + " ") and mark.hex() in line for line in lines)}
+
+    def answered_syn_from_22(self):
+        """A forged SYN from the guest's port 22: layer 2 rules must let that port pass, the host must not answer."""
+        syn = jail.frame(GATEWAY_MAC, "52:54:00:b0:0e:0b", 0x0800, jail.ipv4(
+            "192.168.130.11", GATEWAY, 6, jail.tcp_syn("192.168.130.11", GATEWAY, 22, 8123)))
+        back = jail.ipv4(GATEWAY, "192.168.130.11", 6, b"")[12:20].hex() + "%04x%04x" % (8123, 22)
+        sniffer = jail.sniffer(self.world.enter(), "virbr-boxery")
+        try:
+            self.send(syn)
+            time.sleep(1)
+        finally:
+            lines = sniffer.stop()
+        return any(back in line for line in lines)
+
+    def resolves(self):
+        """The gateway's DNS answers something to a question."""
+        query = bytes.fromhex("123401000001000000000000") + b"\x09localhost\0\0\1\0\1"
+        out = self.world.ssh("probe", "perl -e '%s'" % (
+            'socket(my $s,2,2,17); connect($s,pack("S n C4 x8",2,53,192,168,130,1)); send($s,pack("H*","%s"),0);'
+            '$SIG{ALRM}=sub{exit 1}; alarm 5; recv($s,my $b,512,0); print unpack("H*",$b)' % query.hex()), check=False)
+        return out.stdout.startswith("1234")
+
+    def probe(self):
+        private = ["10.99.0.1", "172.31.99.1", "192.168.99.1", "100.64.99.1", "169.254.169.254"]
+        host = jail.listener(self.world.enter(), 8123)
+        outside = jail.listener(self.world.enter(emulator=True), 8124)
+        try:
+            reached = self.connects(GATEWAY + ":8123", "203.0.113.1:8123", "192.168.130.10:22", "203.0.113.10:8124",
+                                    *(a + ":8124" for a in private))
+            udp_script = 'socket(my $s,2,2,17); send($s,"x",0,pack("S n C4 x8",2,8123,192,168,130,1))'
+            self.world.ssh("probe", "perl -e '%s'" % udp_script, check=False)
+            syn = self.answered_syn_from_22()
+            # From the host only ssh: a listener in the guest on another port.
+            self.world.ssh("probe", "nohup perl -e '%s' >/dev/null 2>&1 &" % (
+                'socket(my $s,2,1,6); bind($s,pack("S n C4 x8",2,8125,0,0,0,0)); listen($s,5);'
+                'while(accept(my $c,$s)){syswrite($c,"hello"); close $c}'))
+            time.sleep(1)
+            into = self.world.inside("timeout", "4", "bash", "-c", "exec 3<>/dev/tcp/192.168.130.11/8125 && head -c 5 <&3",
+                                     check=False).stdout == "hello"
+        finally:
+            host_lines = host.stop()
+            outside.stop()
+        return reached, any(line.startswith("udp") for line in host_lines), syn, into
+
+    def test_1_isolation_on(self):
+        self.start_both(1)
+        self.good(self.world.vm.call("filter", "probe", generation=1))
+        self.bad(self.world.vm.call("filter", "probe", generation=2), ESTALE)
+        self.assertEqual(self.probe(), ({"203.0.113.10:8124"}, False, False, False))
+        self.assertEqual(self.seen_frames(), set())
+        self.assertTrue(self.resolves())
+        # What was tried must not have cost the guest its connection to the outside.
+        self.assertEqual(self.connects("203.0.113.1:8123"), set())
+        self.filter_survives_a_restart()
+        self.filter_gone_is_noticed()
+
+    def filter_survives_a_restart(self):
+        run([WORLD, "restart-libvirtd", self.world.dir])
+        self.good(self.world.vm.call("filter", "probe", generation=1))
+        self.good(self.world.vm.call("filter", "victim", generation=1))
+        self.assertEqual(self.seen_frames(), set())
+
+    def filter_gone_is_noticed(self):
+        call = self.world.vm.call
+        # The wall around the bridge: a rule, then all of it. VM_CHECK puts it back.
+        listing = self.world.inside("nft", "-a", "list", "table", "inet", "boxery_boxery").stdout
+        handle = next(line.split()[-1] for line in listing.splitlines() if "10.0.0.0/8" in line)
+        self.world.inside("nft", "delete", "rule", "inet", "boxery_boxery", "forward", "handle", handle)
+        self.bad(call("filter", "probe", generation=1), ENOTCONN, "is missing")
+        self.good(call("check"))
+        self.good(call("filter", "probe", generation=1))
+        self.world.inside("nft", "delete", "table", "inet", "boxery_boxery")
+        self.bad(call("filter", "probe", generation=1), -5, "are not there")
+        self.good(call("check"))
+        # The guest's own: the kernel's chains, then libvirt's binding.
+        self.world.inside("ebtables", "-t", "nat", "-D", "libvirt-I-boxery-11", "-p", "IPv4", "--ip-dst", "10.0.0.0/8",
+                          "-j", "DROP")
+        self.bad(call("filter", "probe", generation=1), ENOTCONN, "other rules")
+        self.good(call("filter", "victim", generation=1))
+        self.world.inside("ebtables", "-t", "nat", "-F")
+        self.bad(call("filter", "victim", generation=1), ENOTCONN, "through its chains")
+        self.world.inside("virsh", "nwfilter-binding-delete", "boxery-11")
+        self.bad(call("filter", "probe", generation=1), ENOTCONN, "no binding")
+        # Restarting libvirtd is what the error text says helps, where the binding is still known.
+        run([WORLD, "restart-libvirtd", self.world.dir])
+        self.good(call("filter", "victim", generation=1))
+
+    def test_2_isolation_off(self):
+        self.world.setting("BOXERY_NET_ISOLATION", "off")
+        try:
+            self.good(self.world.vm.call("check"))
+            self.assertNotIn("boxery_boxery", self.world.inside("nft", "list", "tables").stdout)
+            self.start_both(2)
+            self.bad(self.world.vm.call("filter", "probe", generation=2), EPERM, "BOXERY_NET_ISOLATION=off")
+            reached, udp, syn, into = self.probe()
+            self.assertEqual(reached, {"192.168.130.1:8123", "203.0.113.1:8123", "192.168.130.10:22", "203.0.113.10:8124",
+                                       "10.99.0.1:8124", "172.31.99.1:8124", "192.168.99.1:8124", "100.64.99.1:8124",
+                                       "169.254.169.254:8124"})
+            self.assertTrue(udp and syn and into, (udp, syn, into))
+            self.assertEqual(self.seen_frames(), set(self.frames()))
+        finally:
+            self.world.setting("BOXERY_NET_ISOLATION", "on")
+
+
+class Lives(Case):
+    """Start, reset, what is refused, and what dies in between."""
+
+    @classmethod
+    def prepare(cls):
+        w = cls.world
+        for answer in (w.new("one", 0), w.vm.call("capture", "one")):
+            assert answer.ok, answer.result
+        cls.generation = 0
+
+    def start(self, **more):
+        type(self).generation += 1
+        return self.world.start("one", self.generation, **more)
+
+    def reset(self):
+        self.good(self.world.vm.call("reset", "one", generation=self.generation))
+        self.assertFalse(self.world.domain("one"))
+        self.assertFalse(os.path.exists(self.world.path("run", "one.qcow2")))
+
+    def test_bad_requests(self):
+        new = self.world.new
+        before = sorted(os.listdir(self.world.path("vms")))
+        self.bad(new("two", 0), EEXIST, "slot 0")
+        self.bad(new("one", 3), EEXIST, "other settings")
+        self.bad(new("two", 240), EINVAL, "slot 240")
+        self.bad(new("two", 1, memory_mib=10 ** 9), ENOMEM, "does not fit")
+        self.bad(new("two", 1, cpus=1000), EINVAL, "CPUs")
+        self.bad(new("two", 1, disk_gib=1), EINVAL, "smaller than the base image")
+        self.bad(new("two", 1, image="nothing"), ENOENT, "no base image named nothing")
+        self.bad(new("a/b", 1), EINVAL, "is not a name")
+        self.bad(new("../../x", 1), EINVAL, "is not a name")
+        self.bad(self.world.vm.call("start", "nobody", generation=1, key_line=self.world.key_line), ENOENT, "nobody")
+        self.bad(self.world.vm.call("capture", "nobody"), ENOENT, "nobody")
+        self.bad(self.world.vm.call("start", "one", generation=0, key_line=self.world.key_line), EINVAL)
+        self.good(new("one", 0))
+        self.assertEqual(sorted(os.listdir(self.world.path("vms"))), before)
+
+    def test_life_event_and_reset(self):
+        watch = self.world.vm.watch()
+        watch.wait("snapshot")
+        first = self.good(self.start())
+        generation = self.generation
+        self.assertEqual([s["step"] for s in first.steps], ["overlay", "network", "create", "agent", "begin", "check"])
+        entry = watch.wait("entry", 15, name="one")
+        self.assertEqual((entry["generation"], entry["running"], entry["plain"]), (generation, 1, 0))
+        # Asked again, it says the same again; another generation is refused both ways.
+        again = self.good(self.world.start("one", generation))
+        self.assertEqual(again.result["host_key"], first.result["host_key"])
+        self.bad(self.world.start("one", generation + 1), ESTALE, "reset it first")
+        self.bad(self.world.vm.call("reset", "one", generation=generation - 1), ESTALE, "too late")
+        self.bad(self.world.vm.call("capture", "one"), EBUSY, "running")
+        self.bad(self.world.vm.call("remove", "one"), EBUSY, "running")
+        # The delivery key opens nothing but the delivery.
+        done = self.world.ssh("one", "id", check=False)
+        self.assertNotIn("uid=", done.stdout + done.stderr)
+        # The hypervisor says when it ends.
+        with open(os.path.join(self.world.dir, "run", "libvirt", "qemu", "one.pid")) as f:
+            os.kill(int(f.read()), signal.SIGKILL)
+        stopped = watch.wait("stopped", 10, name="one")
+        self.assertEqual(stopped["generation"], generation)
+        self.reset()
+        self.bad(self.world.start("one", generation), ESTALE, "is refused")
+        # A new life has another key and no trace of the one before; it ends by a reset.
+        second = self.good(self.start())
+        self.assertNotEqual(second.result["host_key"], first.result["host_key"])
+        start = time.monotonic()
+        self.reset()
+        self.assertLess(time.monotonic() - start, 10)
+        watch.wait("stopped", 10, name="one", generation=self.generation)
+        self.reset()
+        self.assertEqual(watch.close(), 0)
+
+    def test_libvirtd_killed_during_a_start(self):
+        watch = self.world.vm.watch()
+        for seconds in (0.6, 1.2, 4):
+            type(self).generation += 1
+            child, sock = self.world.vm.spawn("start", "one", generation=self.generation, key_line=self.world.key_line)
+            time.sleep(seconds)
+            run([WORLD, "restart-libvirtd", self.world.dir])
+            answer = self.world.vm.collect(child, sock)
+            self.assertTrue(answer.result and answer.code < 0, answer.result)
+            self.reset()
+        watch.wait("disconnected")
+        watch.wait("snapshot")
+        watch.close()
+        self.good(self.start())
+        self.reset()
+
+    def test_process_killed_during_a_start(self):
+        """boxery-vm dies at once; the reset that follows ends in the same state as after an orderly failure."""
+        type(self).generation += 1
+        child, sock = self.world.vm.spawn("start", "one", generation=self.generation, key_line=self.world.key_line)
+        time.sleep(3)
+        child.kill()
+        child.wait()
+        sock.close()
+        self.bad(self.start(), ESTALE, "reset it first")
+        self.reset()
+
+    def test_libvirtd_stopped(self):
+        run([WORLD, "libvirtd-kill", self.world.dir])
+        try:
+            self.bad(self.start(), ECONNREFUSED, "cannot reach libvirt at qemu:///system")
+            self.bad(self.world.vm.call("reset", "one", generation=self.generation), ECONNREFUSED, "cannot reach libvirt")
+        finally:
+            run([WORLD, "libvirtd-start", self.world.dir])
+        self.reset()
+
+    def test_folder_read_only(self):
+        self.good(self.start())
+        folder = self.world.path("run")
+        self.world.inside("mount", "--bind", folder, folder)
+        self.world.inside("mount", "-o", "remount,bind,ro", folder)
+        try:
+            answer = self.bad(self.world.vm.call("reset", "one", generation=self.generation), -30, "run/one")
+            self.assertEqual(answer.result["step"], "destroy")
+        finally:
+            self.world.inside("umount", folder)
+        self.reset()
+
+    def test_layers_changed(self):
+        """A base or clean layer that is not the file it was stops the start before any guest."""
+        clean = self.world.path("images", "one@boxery-clean", "disk.qcow2")
+        stat = os.stat(clean)
+        os.utime(clean, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+        self.bad(self.start(), ESTALE, "clean image of one is not the file")
+        os.utime(clean, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        base = self.world.path("base", self.world.image, "disk.qcow2")
+        copy = base + ".copy"
+        shutil.copy2(base, copy)
+        os.rename(base, base + ".old")
+        os.rename(copy, base)
+        try:
+            self.bad(self.start(), ESTALE, "was replaced or changed")
+            self.bad(self.world.vm.call("capture", "one"), ESTALE, "was replaced or changed")
+        finally:
+            os.rename(base + ".old", base)
+        self.assertFalse(self.world.domain("one"))
+        self.reset()
+
+    def test_guest_that_does_not_come_up(self):
+        """A deadline ends a start that hangs; nothing runs afterwards, and the text says where it was."""
+        answer = self.bad(self.start(timeout_ms=2500), -110, "guest agent did not answer")
+        self.assertEqual(answer.result["step"], "agent")
+        self.assertFalse(self.world.domain("one"))
+        self.reset()
+
+    def test_foreign_domain(self):
+        xml = os.path.join(self.world.dir, "foreign.xml")
+        with open(xml, "w") as f:
+            f.write("<domain type='qemu'><name>alien</name><memory unit='MiB'>64</memory>"
+                    "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>")
+        self.world.inside("virsh", "create", xml)
+        try:
+            self.good(self.world.new("alien", 9))
+            self.bad(self.world.start("alien", 1, PLAIN), EEXIST, "was not made by boxery")
+            self.bad(self.world.vm.call("remove", "alien", flags=FORCE), EEXIST, "left alone")
+            self.assertTrue(self.world.domain("alien"))
+            self.assertEqual(self.world.vm.call("list").entry("alien")["running"], 0)
+        finally:
+            self.world.inside("virsh", "destroy", "alien")
+        self.good(self.world.vm.call("remove", "alien"))
+        self.assertIsNone(self.world.vm.call("list").entry("alien"))
+        self.assertEqual([n for n in os.listdir(self.world.path("vms")) if "alien" in n], [])
+
+    def test_plain_vm_capture_console(self):
+        """A plain VM is changed and captured; the pool's lives start from that. Its console stays under its cap."""
+        self.good(self.world.new("two", 1))
+        self.world.setting("BOXERY_CONSOLE_MAX", "1M")
+        watch = self.world.vm.watch()
+        self.good(self.world.start("two", 1, PLAIN))
+        self.world.ssh("two", "echo kept > /etc/kept; sync")
+        watch.wait("entry", 15, name="two")
+        self.world.ssh("two", "(dd if=/dev/zero bs=1k count=1200 2>/dev/null | tr '\\0' x | fold -w 80; echo END) > /dev/ttyS0")
+        watch.wait("console-cut", 60, name="two")
+        self.assertLess(os.stat(self.world.path("console", "two.log")).st_size, 1024 * 1024)
+        watch.close()
+        self.good(self.world.vm.call("stop", "two"))
+        self.assertFalse(self.world.domain("two"))
+        self.good(self.world.vm.call("capture", "two"))
+        info = self.world.inside("qemu-img", "info", "--backing-chain", self.world.path(
+            "images", "two@boxery-clean", "disk.qcow2")).stdout
+        self.assertEqual(info.count("image: "), 2)
+        self.assertFalse(self.world.vm.call("list").entry("two")["plain"])
+        # The plain disk is still there, so it can be changed and captured again: the new image replaces the old one whole.
+        old = os.stat(self.world.path("images", "two@boxery-clean", "disk.qcow2")).st_ino
+        self.good(self.world.start("two", 2, PLAIN))
+        self.assertEqual(self.world.ssh("two", "cat /etc/kept; cat /run/boxery/generation").stdout, "kept\n2\n")
+        self.good(self.world.vm.call("stop", "two", flags=FORCE))
+        self.good(self.world.vm.call("capture", "two"))
+        self.assertNotEqual(os.stat(self.world.path("images", "two@boxery-clean", "disk.qcow2")).st_ino, old)
+        self.good(self.world.start("two", 3))
+        self.good(self.world.vm.call("remove", "two", flags=FORCE))
+        left = [os.path.join(d, n) for d, _, names in os.walk(self.world.path()) for n in names if n.startswith("two")]
+        self.assertEqual([os.path.basename(n) for n in left], ["two.lock"])
+
+    def test_virtualisation_is_probed(self):
+        self.world.setting("BOXERY_VIRT", "auto")
+        try:
+            first = self.good(self.world.vm.call("check"))
+            start = time.monotonic()
+            second = self.good(self.world.vm.call("check"))
+            self.assertLess(time.monotonic() - start, 5)
+        finally:
+            self.world.setting("BOXERY_VIRT", "qemu")
+        said = [next(s["text"] for s in a.steps if s["step"] == "virtualisation") for a in (first, second)]
+        self.assertEqual(said[0], said[1])
+        self.assertTrue(said[0].startswith("KVM: " if first.result["kvm"] else "software emulation (slow): "), said[0])
+        self.assertNotIn("--probe", self.world.inside("virsh", "-q", "list", "--all").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
