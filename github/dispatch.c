@@ -3,7 +3,10 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <string.h>
+
+#define STACK_USED (64 * 1024)
 
 static const struct {
 	call_fn fn;
@@ -63,6 +66,7 @@ void call_dispatch(const char *env_path, struct cache *cache, const struct githu
 		   : error_set(&e, EOPNOTSUPP, "no such verb");
 	if (r >= 0)
 		r = run(fn, env_path, &c, &e);
+	sodium_stackzero(STACK_USED); /* what the libraries left there */
 	out->code = r;
 	if (r < 0) {
 		(void)str_copy(out->text, e.text);

@@ -77,9 +77,11 @@ int fault_from_answer(const struct fault_context *c, const struct http_answer *a
 	credential_redact(c->credential, message);
 	if (message[0]) /* cut only after the blotting: half a token is one too */
 		(void)snprintf(said, sizeof(said), ": %.170s", message);
+	bool limited = is_limit(a, message);
+	secret_wipe(message, sizeof(message));
 	reply->http_status = (int32_t)a->status;
 
-	if (is_limit(a, message))
+	if (limited)
 		return limit(c, a, said, reply, e);
 	switch (a->status) {
 	case 401:

@@ -2,6 +2,7 @@
 
 #include "base/parse.h"
 #include "base/str.h"
+#include "linux/secret.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -99,9 +100,15 @@ static int grow(struct http_answer *a, size_t need)
 	}
 	while (capacity < need)
 		capacity *= 2;
-	char *data = realloc(a->data, capacity);
+	/* Not realloc: what is left behind is wiped, as bodies may quote what they were asked with. */
+	char *data = malloc(capacity);
 	if (!data)
 		return -ENOMEM;
+	if (a->data) {
+		memcpy(data, a->data, a->len + 1);
+		secret_wipe(a->data, a->len);
+		free(a->data);
+	}
 	a->data = data;
 	a->capacity = capacity;
 	return 0;
@@ -126,8 +133,10 @@ int http_answer_body(struct http_answer *a, const char *data, size_t len)
 
 void http_answer_free(struct http_answer *a)
 {
+	if (a->data)
+		secret_wipe(a->data, a->len);
 	if (a->guarded)
-		sodium_free(a->data); /* wipes */
+		sodium_free(a->data);
 	else
 		free(a->data);
 	a->data = NULL;

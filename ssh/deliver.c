@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "linux/clock.h"
+#include "ssh/memory.h"
 #include "ssh/wire.h"
 
 #include <errno.h>
@@ -24,6 +25,8 @@
 #include <openssl/rand.h>
 #include <sodium.h>
 #include <string.h>
+
+#define STACK_USED (64 * 1024) /* wiped after the libraries have worked with a secret */
 
 struct talk {
 	struct delivery *d;
@@ -149,6 +152,7 @@ static int authenticate(struct talk *t, struct error *e)
 
 	int r = UNTIL_DONE(t, libssh2_userauth_publickey_frommemory(t->session, DELIVER_USER,
 				      strlen(DELIVER_USER), NULL, 0, text, len, NULL));
+	sodium_stackzero(STACK_USED);
 	if (r == 0)
 		return 0;
 	if (t->wire.fault == 0 && t->wire.sent == sent) /* it failed before the guest was asked anything */
@@ -190,6 +194,7 @@ static int send_jit(struct talk *t, struct error *e)
 		left -= (size_t)n;
 	}
 	t->d->jit = secret_free(t->d->jit);
+	sodium_stackzero(STACK_USED);
 	return UNTIL_DONE(t, libssh2_channel_send_eof(t->channel)) == 0 ? 0 : talk_error(t, e);
 }
 
@@ -249,10 +254,13 @@ int deliver_prepare(struct error *e)
 	 * generator, which is set up lazily, is made here so that a fault in it is a sentence and not a dead
 	 * process. */
 	uint8_t unused[16];
+	int r = memory_install(e);
+	if (r < 0)
+		return r;
 	if (OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) != 1 ||
 		RAND_bytes(unused, sizeof(unused)) != 1)
 		return error_set(e, EIO, "libcrypto cannot be initialised");
-	int r = libssh2_init(0);
+	r = libssh2_init(0);
 	if (r != 0)
 		return error_set(e, EIO, "libssh2 cannot be initialised (%d)", r);
 	return 0;

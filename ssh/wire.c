@@ -1,7 +1,7 @@
 #include "ssh/wire.h"
 
 #include "linux/clock.h"
-#include "linux/secret.h"
+#include "ssh/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,41 +11,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* libssh2's buffers hold the delivery key and the JIT config for a while; a block knows its size so that it
- * can be wiped. */
-struct block {
-	_Alignas(max_align_t) size_t size;
-};
-
-static LIBSSH2_ALLOC_FUNC(wiping_alloc)
+static LIBSSH2_ALLOC_FUNC(session_alloc)
 {
-	if (count > SIZE_MAX - sizeof(struct block))
-		return NULL;
-	struct block *b = malloc(sizeof(*b) + count);
-	if (!b)
-		return NULL;
-	b->size = count;
-	return b + 1;
+	return malloc(count);
 }
 
-static LIBSSH2_FREE_FUNC(wiping_free)
+static LIBSSH2_FREE_FUNC(session_free)
 {
-	if (!ptr)
-		return;
-	struct block *b = (struct block *)ptr - 1;
-	secret_wipe(ptr, b->size);
-	free(b);
+	memory_free(ptr);
 }
 
-static LIBSSH2_REALLOC_FUNC(wiping_realloc)
+static LIBSSH2_REALLOC_FUNC(session_realloc)
 {
-	void *fresh = wiping_alloc(count, abstract);
-	if (fresh && ptr) {
-		const struct block *b = (const struct block *)ptr - 1;
-		memcpy(fresh, ptr, b->size < count ? b->size : count);
-		wiping_free(ptr, abstract);
-	}
-	return fresh;
+	return memory_realloc(ptr, count);
 }
 
 /* Keeps the first fault: what comes after it is its consequence. Returns the negative errno that libssh2
@@ -108,7 +86,7 @@ int wire_session_new(struct wire *w, LIBSSH2_SESSION **ret, struct error *e)
 	if (flags < 0 || fcntl(w->fd, F_SETFL, flags | O_NONBLOCK) < 0)
 		return error_errno(e, errno, "the connection to the guest cannot be used");
 
-	LIBSSH2_SESSION *s = libssh2_session_init_ex(wiping_alloc, wiping_free, wiping_realloc, w);
+	LIBSSH2_SESSION *s = libssh2_session_init_ex(session_alloc, session_free, session_realloc, w);
 	if (!s)
 		return error_set(e, ENOMEM, "no memory for an ssh session");
 	libssh2_session_set_blocking(s, 0);

@@ -390,7 +390,7 @@ class DeliverTest(unittest.TestCase):
                     self.assertNotIn(needle, child.proc(where))
             # Both secrets have done their work: not in memory either, and their files are closed.
             for needle in needles:
-                self.assertFalse(child.memory_has(needle), needle)
+                self.assertIsNone(child.memory_has(needle), needle)
             self.assertTrue(child.memory_has(b"ssh-ed25519"))  # the search does find what is there
             links = [os.readlink(f"/proc/{child.pid}/fd/{n}") for n in os.listdir(f"/proc/{child.pid}/fd")]
             self.assertFalse([x for x in links if "memfd" in x], links)

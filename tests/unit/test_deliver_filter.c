@@ -14,6 +14,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +177,13 @@ static void fine(const struct fds *f)
 		_exit(5);
 }
 
+/* Under valgrind its own system calls would meet the filter. */
+static bool no_filter(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+	return !filter_enforced() || (preload && strstr(preload, "vgpreload"));
+}
+
 /* Wait status of a child that does this with the filter on. */
 static int run(act a)
 {
@@ -203,6 +211,8 @@ static int run(act a)
 
 static void test_allowed(void **state)
 {
+	if (no_filter())
+		skip();
 	int status = run(fine);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
@@ -243,7 +253,7 @@ static void test_forbidden(void **state)
 #endif
 	};
 
-	if (!filter_enforced())
+	if (no_filter())
 		skip();
 	for (size_t i = 0; i < ARRAY_SIZE(acts); i++) {
 		int status = run(acts[i].a);
