@@ -86,7 +86,7 @@ static int receive(struct vm_request *q, struct error *e)
 int main(void)
 {
 	CLEANUP(host_close) struct host h = HOST_INIT;
-	struct vm_request q;
+	struct vm_request q = {0};
 	struct vm_result res = {0};
 	struct error e = ERROR_INIT, send_error = ERROR_INIT;
 	int r;

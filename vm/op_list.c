@@ -105,7 +105,7 @@ int op_filter(struct host *h, const struct vm_request *q, struct vm_result *res,
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
 	struct settings s;
 	struct slot place;
-	struct life life;
+	struct life life = {0};
 	int r;
 
 	(void)res;

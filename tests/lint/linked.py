@@ -54,7 +54,5 @@ if __name__ == "__main__":
             libraries = needed(p)
             print(f"{n}: {' '.join(libraries)}")
             found += findings(n, libraries) if n in LINKED else [f"{n} has no row in the table"]
-    for n in LINKED:
-        if n not in programs:
-            print(f"{n}: meson does not know it yet")
+    found += [f"{n} has a row in the table, and meson does not know it" for n in LINKED if n not in programs]
     report(found, "linked")
