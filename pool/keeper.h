@@ -207,6 +207,7 @@ int serve_register(struct request *r, struct error *e);
 int serve_job_seen(struct request *r, struct error *e);
 int serve_release(struct request *r, struct error *e);
 int serve_outcome(struct request *r, struct error *e);
+int serve_note(struct request *r, struct error *e);
 void lessees_serve(struct keeper *k);
 void lease_watch_expiry(struct keeper_vm *v); /* arms or drops the timer of the open lease */
 int serve_deliver(struct request *r, struct error *e); /* keeper_deliver.c */

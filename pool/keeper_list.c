@@ -96,7 +96,7 @@ static int add_lease(void *userdata, const struct lease_row *l)
 int serve_leases(struct request *r, struct error *e)
 {
 	struct leases to = {.k = r->k, .array = json_array(), .now_us = clock_boot_us()};
-	int code = store_lease_each(r->k->store, r->in->holder, true, add_lease, &to, e);
+	int code = store_lease_each(r->k->store, r->in->holder, !(r->in->flags & KEEPER_FLAG_ALL), add_lease, &to, e);
 
 	if (code < 0) {
 		json_decref(to.array);

@@ -59,6 +59,7 @@ static const struct rule {
 	[KEEPER_JOB_SEEN] = {serve_job_seen, NEED_LEASE | ALSO_STOPPING},
 	[KEEPER_RELEASE] = {serve_release, NEED_LEASE | ALSO_STOPPING},
 	[KEEPER_OUTCOME] = {serve_outcome, NEED_LEASE | ALSO_STOPPING},
+	[KEEPER_NOTE] = {serve_note, NEED_LEASE | ALSO_STOPPING},
 	[KEEPER_HISTORY] = {serve_history, ALSO_STOPPING},
 	[KEEPER_SUBSCRIBE] = {serve_subscribe, 0},
 	[KEEPER_CHECK] = {serve_check, 0},

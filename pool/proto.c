@@ -37,8 +37,9 @@ const size_t keeper_request_sizes[KEEPER_TYPE_COUNT] = {
 	REQUEST(CHECK),
 	REQUEST(FILTER),
 	REQUEST(QUIT),
+	REQUEST(NOTE),
 };
-_Static_assert(KEEPER_REQUEST_COUNT == 22, "a request is missing in keeper_request_sizes");
+_Static_assert(KEEPER_REQUEST_COUNT == 23, "a request is missing in keeper_request_sizes");
 
 const size_t keeper_answer_sizes[KEEPER_TYPE_COUNT] = {
 	[KEEPER_PROGRESS] = sizeof(struct keeper_progress),

@@ -25,6 +25,7 @@
  * RELEASE            lease, text: outcome word                  -  RESETTING is committed; unknown lease -ENOENT,
  *                                                                  already closed -EALREADY
  * OUTCOME            lease (open or closed), text               -  last word on a closed lease (once; a second is -EALREADY)
+ * NOTE               lease, text (one short line)               -  a row in the lease's timeline, for people: "runner is online"
  * HISTORY            lease or name                              JSON {"events":[{at,boot_us,vm,lease,generation,kind,text,took_us}]}
  * SUBSCRIBE          -                                          -
  * CHECK              -                                          JSON {"checks":[{name,ok,text}]} (boxery-vm VM_CHECK)
@@ -79,6 +80,7 @@ enum keeper_type {
 	KEEPER_CHECK,
 	KEEPER_FILTER,
 	KEEPER_QUIT,
+	KEEPER_NOTE,
 	KEEPER_REQUEST_COUNT,
 	/* keeper -> client */
 	KEEPER_PROGRESS = 64,

@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import proto  # noqa: E402
 
 KEEPER_VERBS = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEASE LEASES REGISTER DELIVER JOB_SEEN "
-                "RELEASE OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT").split()
+                "RELEASE OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE").split()
 REQUEST = proto.Layout(1, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s",
                        "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms "
                        "runner_id text")
