@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -83,10 +84,21 @@ static int lock_file(const struct host *h, const char *file, const char *what, u
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
 	CLEANUP_FD int fd = -1;
 
-	fd = openat(h->image_fd, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return error_errno(e, errno, "cannot open %s/%s", h->conf.image_dir, file);
-	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+	for (;;) {
+		struct stat ours, named;
+
+		if (fd < 0)
+			fd = openat(h->image_fd, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0)
+			return error_errno(e, errno, "cannot open %s/%s", h->conf.image_dir, file);
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+			/* Whoever removes a VM removes its lock too: one without its name locks nothing. */
+			if (fstat(fd, &ours) == 0 && fstatat(h->image_fd, file, &named, 0) == 0 &&
+				ours.st_ino == named.st_ino)
+				break;
+			fd = fd_close(fd);
+			continue;
+		}
 		if (errno != EWOULDBLOCK && errno != EINTR)
 			return error_errno(e, errno, "cannot lock %s/%s", h->conf.image_dir, file);
 		if (clock_boot_us() >= until)

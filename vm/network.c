@@ -101,8 +101,7 @@ static int guests_on_network(const struct host *h, struct error *e)
 int network_ensure(struct host *h, struct error *e)
 {
 	CLEANUP(virNetworkFreep)
-	virNetworkPtr n = virNetworkLookupByName(h->conn, h->conf.net_name),
-		      made = NULL;
+	virNetworkPtr n = virNetworkLookupByName(h->conn, h->conf.net_name), made = NULL;
 	CLEANUP_FREE char *xml = NULL;
 	const virError *v;
 	int r;

@@ -113,7 +113,6 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 
 static int remove_files(struct host *h, const char *name, struct error *e)
 {
-	/* The lock file stays: it is the lock, and it is empty. */
 	static const struct {
 		const char *folder, *suffix;
 	} files[] = {{"run", "gen"}, {"console", "log"}, {"console", "log.1"}};
@@ -133,7 +132,10 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 		return r;
 	/* Last: while it is there, the VM is, and removing it can be repeated. */
 	(void)str_format(file, "vms/%s.env", name);
-	return file_remove(h->image_fd, file, true, e);
+	r = file_remove(h->image_fd, file, true, e);
+	/* Still held by us; host_lock() copes with a lock that has lost its name. */
+	(void)str_format(file, "run/%s.lock", name);
+	return r < 0 ? r : file_remove(h->image_fd, file, true, e);
 }
 
 int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)

@@ -50,8 +50,9 @@ void virt_error_keep(void)
 	const char *words = v && v->message ? v->message : "no reason given";
 
 	kept.code = v ? v->code : VIR_ERR_OK;
-	/* It quotes paths, and for agent commands also what the guest answered. */
-	str_show_n(kept.words, sizeof(kept.words), words, strlen(words));
+	/* It quotes paths, output of programs, and for agent commands also what the guest answered. One line
+	 * of it. */
+	str_show_n(kept.words, sizeof(kept.words), words, strcspn(words, "\n"));
 }
 
 int virt_error_say(struct error *e, int code, const char *format, ...)

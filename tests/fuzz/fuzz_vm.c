@@ -1,0 +1,42 @@
+/* What guests, libvirt and tools say to boxery-vm: the answer to begin, metadata, nft listings, settings. */
+#include "fuzz.h"
+#include "base/str.h"
+#include "vm/begin.h"
+#include "vm/domain.h"
+#include "vm/filter.h"
+#include "vm/settings.h"
+#include <assert.h>
+#include <errno.h>
+
+static const struct hostconf conf = {
+	.net_name = "boxery", .net_subnet = "192.168.130", .net_isolation = true};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct error e = ERROR_INIT;
+	char name[VM_NAME_MAX];
+	char *text = malloc(size + 1);
+	struct begin_answer a;
+	struct settings s;
+	struct slot slot;
+	uint64_t generation;
+
+	if (!text)
+		abort();
+	memcpy(text, data, size);
+	text[size] = '\0';
+	if (begin_parse(text, &a, &e) < 0)
+		assert(e.code > 0 && !strchr(e.text, '\n'));
+	else
+		assert(str_is_terminated(a.host_key, sizeof(a.host_key)));
+	if (domain_metadata_parse(text, "boxery", name, &generation) == 0)
+		assert(name_valid(name));
+	if (slot_derive(&conf, 0, &slot, &e) < 0)
+		abort();
+	(void)nwfilter_listing_check(text, &slot, &e);
+	(void)guard_listing_check(&conf, text, &e);
+	if (settings_parse("one", "one.env", (const char *)data, size, &s, &e) == 0)
+		assert(s.slot < SLOT_COUNT && s.cpus > 0 && name_valid(s.image));
+	free(text);
+	return 0;
+}

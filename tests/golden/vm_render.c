@@ -1,0 +1,77 @@
+/* Prints what boxery-vm hands to libvirt and to nft, for golden files. */
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "vm/domain.h"
+#include "vm/filter.h"
+#include "vm/network.h"
+#include <stdio.h>
+#include <string.h>
+
+static int domain(const struct hostconf *conf, bool kvm, bool plain, const char *arch, const char *folder,
+	char **ret, struct error *e)
+{
+	char disk[64], console[64], kernel[64], initrd[64];
+	struct slot slot;
+	const struct domain_spec spec = {
+		.name = "one",
+		.net_name = conf->net_name,
+		.generation = 7,
+		.arch = arch,
+		.kvm = kvm,
+		.cpus = 2,
+		.memory_mib = 2048,
+		.kernel = kernel,
+		.initrd = initrd,
+		.cmdline = "root=/dev/vda rw quiet",
+		.disk = disk,
+		.disposable = !plain,
+		.console = console,
+		.slot = &slot,
+		.add_filter = conf->net_isolation ? filter_nwfilter.add_xml : NULL,
+	};
+
+	(void)str_format(disk, "%s/%s/one.qcow2", folder, plain ? "vms" : "run");
+	(void)str_format(console, "%s/console/one.log", folder);
+	(void)str_format(kernel, "%s/base/debian-12/vmlinuz", folder);
+	(void)str_format(initrd, "%s/base/debian-12/initrd", folder);
+	if (slot_derive(conf, 0, &slot, e) < 0)
+		return -e->code;
+	return domain_render(&spec, ret, e);
+}
+
+int main(int argc, char **argv)
+{
+	struct hostconf conf = {.net_name = "boxery", .net_subnet = "192.168.130", .net_isolation = true};
+	CLEANUP_FREE char *text = NULL;
+	struct error e = ERROR_INIT;
+	const char *what = argc == 2 ? argv[1] : "";
+	int r;
+
+	if (str_equal(what, "domain-qemu"))
+		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", &text, &e);
+	else if (str_equal(what, "domain-kvm"))
+		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery", &text, &e);
+	else if (str_equal(what, "domain-plain"))
+		r = domain(&conf, true, true, "x86_64", "/var/lib/boxery", &text, &e);
+	else if (str_equal(what, "domain-arm"))
+		r = domain(&conf, true, false, "aarch64", "/var/lib/boxery", &text, &e);
+	else if (str_equal(what, "domain-escaped"))
+		r = domain(&conf, false, false, "x86_64", "/srv/a'b<c>&\"d\"", &text, &e);
+	else if (str_equal(what, "domain-open")) {
+		conf.net_isolation = false;
+		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", &text, &e);
+	} else if (str_equal(what, "network"))
+		r = network_render(&conf, &text, &e);
+	else if (str_equal(what, "filter"))
+		r = nwfilter_render(&conf, &text, &e);
+	else if (str_equal(what, "guard"))
+		r = guard_render(&conf, &text, &e);
+	else
+		r = error_set(&e, EXIT_STATUS_USAGE, "'%s' is not known", what);
+	if (r < 0) {
+		(void)fprintf(stderr, "%s\n", e.text);
+		return 1;
+	}
+	(void)fputs(text, stdout);
+	return 0;
+}
