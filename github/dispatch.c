@@ -32,22 +32,23 @@ static int check_request(const struct github_request *in, bool scoped, struct er
 	return scoped ? scope_check(in->scope, e) : 0;
 }
 
-static int run(call_fn fn, const char *env_path, struct call *c, struct error *e)
+static int run(call_fn fn, const char *env_path, const struct call *prepared, struct error *e)
 {
 	CLEANUP(credential_free) struct credential credential = {0};
 	CLEANUP(http_freep) struct http *http = NULL;
+	struct call c = *prepared;
 
 	int r = credential_load(env_path, &credential, e);
 	if (r < 0) {
-		c->out->fault = GITHUB_FAULT_CREDENTIAL;
+		c.out->fault = GITHUB_FAULT_CREDENTIAL;
 		return r;
 	}
 	r = http_new(&credential, &http, e);
 	if (r < 0)
 		return r;
-	c->credential = &credential;
-	c->http = http;
-	r = fn(c, e);
+	c.credential = &credential;
+	c.http = http;
+	r = fn(&c, e);
 	if (r < 0 && e->code)
 		credential_redact(&credential, e->text); /* whatever it quotes */
 	return r;

@@ -63,7 +63,7 @@ int call_get_page(struct call *c, const char *path, struct http_answer *ret, str
 	int r = call_exchange(c, &q, 200, ret, e);
 	if (r < 0)
 		return r;
-	if (ret->status == 304)
+	if (known && ret->status == 304)
 		return from_cache(known, ret) < 0 ? error_set(e, ENOMEM, "no memory for a list") : 0;
 	cache_put(c->cache, url, ret->etag, ret->data ? ret->data : "", ret->len, ret->next);
 	return 0;

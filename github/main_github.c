@@ -23,6 +23,7 @@
 #include "linux/secret.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -39,6 +40,7 @@ static int start(char *path, size_t size, struct cache **ret_cache, struct error
 	if (fstat(CLIENT_FD, &st) < 0 || !S_ISSOCK(st.st_mode))
 		return error_set(
 			e, EINVAL, "there is no socket as fd 3; this program is started by boxery-runners");
+	(void)signal(SIGPIPE, SIG_IGN); /* a server that hangs up is an answer, not the end of us */
 	int r = wipe_install(e);
 	if (r >= 0)
 		r = secret_init(e);

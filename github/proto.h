@@ -7,21 +7,27 @@
  *   GITHUB_TOKEN              fine-grained or classic token, or an installation token
  *   BOXERY_GITHUB_URL         default https://api.github.com; https only (http only to a loopback address)
  *   BOXERY_GITHUB_CA_FILE     PEM file with the only CA to be trusted; default the system's
- * The token goes into the Authorization header of requests to that one origin; redirects are never followed.
+ * The token goes into the Authorization header of requests to that one origin; redirects are never followed, proxies not
+ * used. The file is read again for every request: a new token counts at once, a bad file fails the request (fault
+ * CREDENTIAL; -EACCES when others can read it, -EBADMSG with FILE:LINE), not the process.
  *
  * verb          takes                             reply
  * HELLO         -                                 text: base URL, kind of credential (never the credential)
  * REPOSITORY    scope                             is_private (only a boolean true counts), text
  * MINT          scope, runner_name, labels,       runner_id + the sealed JIT memfd. Reads the repository's visibility first,
- *               runner_group_id                   refuses with -EACCES unless private. 409: -EEXIST, nothing retried.
- *                                                 A failure after the request may have reached GitHub: may_exist = 1
+ *               runner_group_id (0: 1)            refuses with -EACCES unless private. Nothing is retried. may_exist = 1: the
+ *                                                 name is there (409: -EEXIST), or the request may have been acted upon
  * RUNNER        scope, runner_id or runner_name   found, runner_id, online, busy
- * DELETE        scope, runner_id                  0 for 204 and 404; -EBUSY for 422
+ * DELETE        scope, runner_id                  0 for 204, and for 404 in a repository that the token sees; -EBUSY for 422
  * JOBS          scope                             JSON {"jobs":[{id,run_id,name,workflow_name,status,conclusion,labels[],
  *                                                 runner_id,runner_name,created_at,started_at,completed_at}],"truncated":bool}
  *                                                 queued and in_progress ones
  * JOB_OF        scope, runner_name                JSON as JOBS: the job that ran on this runner (latest runs), 0 or 1
  * DEPRECATION   scope, text: runner version       text: dates or ""
+ *
+ * code by fault: CREDENTIAL -EACCES (of the file: as above), PERMISSION -EPERM, LIMIT -EAGAIN, ABSENT -ENOENT, CONFLICT -EEXIST,
+ * INVALID -EINVAL, BUSY -EBUSY, SERVER -EIO, -EBADMSG, -EPIPE, -EFBIG, NETWORK -ENOTCONN, -ETIMEDOUT, PUBLIC -EACCES.
+ * Writes are at least a second apart; unchanged lists (JOBS, JOB_OF) cost nothing of the primary rate limit.
  */
 #include "base/parse.h"
 #include "linux/msg.h"

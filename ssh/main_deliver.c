@@ -30,8 +30,11 @@
 #include "ssh/filter.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { RESULT_FD = 3, JIT_FD, KEY_FD, GUEST_FD };
 
@@ -95,6 +98,9 @@ static int deliver(const struct deliver_request *request, struct deliver_result 
 	if (request->timeout_ms == 0 || request->timeout_ms > TIMEOUT_MAX_MS)
 		return error_set(e, EINVAL, "the deadline in the request must be 1 to %d ms", TIMEOUT_MAX_MS);
 	d.deadline_us = d.started_us + request->timeout_ms * 1000;
+
+	/* A handshake is small packets back and forth; a delivery is the slower for waiting to fill them. */
+	(void)setsockopt(GUEST_FD, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 
 	int r = hostkey_parse(request->host_key, &d.pinned, e);
 	if (r >= 0)

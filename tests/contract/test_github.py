@@ -579,6 +579,7 @@ class GitHubTest(unittest.TestCase):
         for where in ("cmdline", "environ"):
             self.assertNotIn(TOKEN.encode(), child.proc(where))
         self.assertEqual(child.proc_status("NoNewPrivs"), "1")
+        self.assertTrue(int(child.proc_status("SigIgn"), 16) & 1 << 12)  # SIGPIPE
         time.sleep(0.2)
         # Between requests neither is in its memory, not even in memory that was given back.
         for needle in (TOKEN.encode()[8:], jit[500:540], base64.b64decode(jit)[500:540]):
