@@ -47,14 +47,19 @@ static int memory_total_mib(uint64_t *ret, struct error *e)
 {
 	static const char key[] = "MemTotal:";
 	CLEANUP_FREE char *text = NULL;
-	unsigned long long kib = 0;
+	uint64_t kib = 0;
 	char *at;
 	int r = file_read(AT_FDCWD, "/proc/meminfo", MEMINFO_MAX, &text, NULL, e);
 
 	if (r < 0)
 		return r;
 	at = strstr(text, key);
-	if (!at || sscanf(at + sizeof(key) - 1, "%llu", &kib) != 1)
+	if (at) {
+		at += sizeof(key) - 1;
+		at += strspn(at, " \t");
+		at[strspn(at, "0123456789")] = '\0';
+	}
+	if (!at || parse_u64(at, "MemTotal", 1, UINT64_MAX, &kib, NULL) < 0)
 		return error_set(e, EIO, "/proc/meminfo does not say how much memory the host has");
 	*ret = kib / 1024;
 	return 0;

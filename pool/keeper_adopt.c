@@ -29,13 +29,15 @@ static int saw_delivered(void *userdata, const struct event_row *v)
 
 static void adopt_delivered(struct keeper_vm *v)
 {
+	const struct store_detail cut_off = {.step = "deliver", .reason = "the keeper ended in the middle of its delivery",
+			.outcome = "delivery-failed"};
 	struct error e = ERROR_INIT;
 	int r = store_event_each(v->k->store, NULL, v->row.lease, KEEPER_HISTORY_MAX, saw_delivered, &v->row, &e);
 
 	if (r < 0)
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "%s", e.text);
 	if (r == 0)
-		keeper_note(v, HAPPENING_DOUBT, "the keeper ended in the middle of its delivery");
+		(void)keeper_apply(v, v->row.generation, HAPPENING_DOUBT, &cut_off, &e);
 }
 
 static void adopt(struct keeper_vm *v)

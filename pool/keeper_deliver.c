@@ -179,7 +179,7 @@ static int spawn_deliver(struct delivery *d, struct error *e)
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
 	CLEANUP_FD int theirs = -1;
 	char path[PATH_MAX];
-	int pair[2], fds[4], r = program_path("boxery-deliver", path, sizeof(path), e);
+	int pair[2] = {-1, -1}, fds[4], r = program_path("boxery-deliver", path, sizeof(path), e);
 
 	if (r == 0)
 		r = str_copy(request.host_key, d->vm->row.host_key);

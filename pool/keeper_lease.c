@@ -97,6 +97,9 @@ static int lease_vm(struct client *c, struct keeper_vm *v, struct error *e)
 	(void)str_copy(reply.address, v->row.address);
 	reply.generation = v->row.generation;
 	client_reply(c, &reply, -1);
+	/* It went away while it waited: nobody knows of this lease. */
+	if (c->gone)
+		keeper_note(v, HAPPENING_HOLDER_LOST, "its holder was gone before it had it");
 	return 0;
 }
 

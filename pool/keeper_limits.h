@@ -17,7 +17,7 @@
 #define KEEPER_CAPTURE_TIMEOUT_MS 900000 /* hashes a whole disk */
 #define KEEPER_WORK_TIMEOUT_MS 120000 /* new, remove */
 #define KEEPER_CHECK_TIMEOUT_MS 180000 /* starts a guest to see whether KVM is real */
-#define KEEPER_ASK_TIMEOUT_MS 20000 /* filter, list */
+#define KEEPER_ASK_TIMEOUT_MS 30000 /* filter, list: a connection to libvirt alone may take seconds */
 #define KEEPER_RESULT_GRACE_MS 2000 /* from a child's result to its end */
 #define KEEPER_CONNECT_TIMEOUT_MS 10000
 #define KEEPER_DELIVER_TIMEOUT_MS 60000

@@ -293,7 +293,7 @@ int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, st
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
 	char path[PATH_MAX];
-	int pair[2], r = program_path("boxery-vm", path, sizeof(path), e);
+	int pair[2] = {-1, -1}, r = program_path("boxery-vm", path, sizeof(path), e);
 
 	if (r == 0)
 		r = msg_pair(pair, e);

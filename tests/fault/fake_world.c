@@ -66,12 +66,13 @@ void world_log(const char *file, const char *format, ...)
 static bool script_line(const char *path, char *dst, unsigned size)
 {
 	static const char once[] = "once ";
+	const size_t skip = sizeof(once) - 1;
 
 	if (!world_read(path, dst, size))
 		return false;
-	if (strncmp(dst, once, strlen(once)) == 0) {
+	if (strncmp(dst, once, skip) == 0) {
 		(void)unlinkat(world, path, 0);
-		memmove(dst, dst + strlen(once), strlen(dst + strlen(once)) + 1);
+		memmove(dst, dst + skip, strlen(dst) - skip + 1);
 	}
 	return true;
 }
