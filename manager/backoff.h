@@ -1,8 +1,8 @@
 #ifndef BOXERY_MANAGER_BACKOFF_H
 #define BOXERY_MANAGER_BACKOFF_H
 /*
- * Growing waits. The n-th wait is between half and the whole of min * 2^n, capped: the spread keeps many hosts that
- * failed together from coming back together.
+ * Growing waits. The n-th wait is between half and the whole of min * 2^n, capped: the spread keeps many
+ * hosts that failed together from coming back together.
  */
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /*
- * What is done for a lease whose VM has been taken back: the outcome is found and stored, then the registration is
- * deleted by its exact id (found by its exact name when only that is known), then the keeper may forget it. Each step
- * may have to wait; nothing is ever concluded from an answer that did not come.
+ * What is done for a lease whose VM has been taken back: the outcome is found and stored, then the
+ * registration is deleted by its exact id (found by its exact name when only that is known), then the keeper
+ * may forget it. Each step may have to wait; nothing is ever concluded from an answer that did not come.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -15,7 +15,7 @@
 
 static int ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb)
 {
-	struct github_request r = { .runner_id = w->runner_id };
+	struct github_request r = {.runner_id = w->runner_id};
 	struct error e = ERROR_INIT;
 	int rc;
 
@@ -38,7 +38,7 @@ static void ask_keeper(struct service *s, struct work *w, struct keeper_request 
 
 uint64_t work_wait_ms(struct work *w, const struct github_reply *reply)
 {
-	struct backoff b = { .min_ms = WAIT_MIN_MS, .max_ms = WAIT_MAX_MS, .n = w->tries };
+	struct backoff b = {.min_ms = WAIT_MIN_MS, .max_ms = WAIT_MAX_MS, .n = w->tries};
 	uint64_t wait = backoff_next(&b);
 
 	w->tries = b.n;
@@ -57,8 +57,8 @@ static struct work *asker(struct service *s, uint64_t number, enum work_state st
 static void cannot_tell(struct service *s, struct work *w, const struct github_reply *reply)
 {
 	w->wait_ms = work_wait_ms(w, reply);
-	log_vm(LOG_INFO, w->vm, w->lease, "%s: GitHub cannot be asked (%s), again in %llu s", w->scope, reply->text,
-			(unsigned long long)(w->wait_ms / 1000));
+	log_vm(LOG_INFO, w->vm, w->lease, "%s: GitHub cannot be asked (%s), again in %llu s", w->scope,
+		reply->text, (unsigned long long)(w->wait_ms / 1000));
 	work_feed(s, w, WORK_EV_UNKNOWN);
 }
 

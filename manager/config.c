@@ -15,7 +15,8 @@
 #define HOUR_MS (60 * MINUTE_MS)
 #define DAY_MS (24 * HOUR_MS)
 
-_Static_assert(RUNNERS_LABELS_MAX * RUNNERS_LABEL_MAX > GITHUB_LABELS_MAX, "else no limit is needed on the sum");
+_Static_assert(
+	RUNNERS_LABELS_MAX *RUNNERS_LABEL_MAX > GITHUB_LABELS_MAX, "else no limit is needed on the sum");
 
 struct draft { /* the reader's userdata */
 	struct runners_config *config;
@@ -40,9 +41,11 @@ static int read_repo(struct config_reader *r, void *target)
 		return config_fail_value(r, &why);
 	/* Two entries would both answer the same queued job. GitHub's names ignore case. */
 	for (unsigned i = 0; i < draft_of(r)->config->n_entries; i++)
-		if (&draft_of(r)->config->entries[i] != entry && strcasecmp(draft_of(r)->config->entries[i].repo, text) == 0)
-			return config_fail(r, config_line(r), "repository %s is already served by the entry on line %u", text,
-					draft_of(r)->config->entries[i].line);
+		if (&draft_of(r)->config->entries[i] != entry &&
+			strcasecmp(draft_of(r)->config->entries[i].repo, text) == 0)
+			return config_fail(r, config_line(r),
+				"repository %s is already served by the entry on line %u", text,
+				draft_of(r)->config->entries[i].line);
 	return str_copy(entry->repo, text) < 0 ? config_fail(r, config_line(r), "repo is too long") : 0;
 }
 
@@ -56,23 +59,24 @@ static int read_label(struct config_reader *r, void *target)
 	if (rc < 0)
 		return rc;
 	if (!text[0] || strlen(text) >= RUNNERS_LABEL_MAX)
-		return config_fail(r, config_line(r), "label \"%s\": a label has 1 to %d characters", config_shown(text, safe),
-				RUNNERS_LABEL_MAX - 1);
+		return config_fail(r, config_line(r), "label \"%s\": a label has 1 to %d characters",
+			config_shown(text, safe), RUNNERS_LABEL_MAX - 1);
 	for (const char *p = text; *p; p++)
 		if (!isgraph((unsigned char)*p) || *p == ',' || *p == '"' || *p == '\\')
 			return config_fail(r, config_line(r),
-					"label \"%s\": only printable ASCII without space, comma, quote, backslash",
-					config_shown(text, safe));
+				"label \"%s\": only printable ASCII without space, comma, quote, backslash",
+				config_shown(text, safe));
 	for (unsigned i = 0; i < entry->n_labels; i++) {
 		if (strcasecmp(entry->labels[i], text) == 0)
-			return config_fail(r, config_line(r), "label \"%s\" is repeated (upper and lower case are the same)",
-					text);
+			return config_fail(r, config_line(r),
+				"label \"%s\" is repeated (upper and lower case are the same)", text);
 		sum += strlen(entry->labels[i]) + 1;
 	}
 	if (entry->n_labels == RUNNERS_LABELS_MAX)
 		return config_fail(r, config_line(r), "more than %d labels", RUNNERS_LABELS_MAX);
 	if (sum + strlen(text) >= GITHUB_LABELS_MAX)
-		return config_fail(r, config_line(r), "all labels together are longer than %d bytes", GITHUB_LABELS_MAX - 1);
+		return config_fail(r, config_line(r), "all labels together are longer than %d bytes",
+			GITHUB_LABELS_MAX - 1);
 	(void)str_copy(entry->labels[entry->n_labels++], text);
 	return 0;
 }
@@ -83,7 +87,8 @@ static int read_labels(struct config_reader *r, void *target)
 	int rc;
 
 	entry->n_labels = 0;
-	rc = config_sequence(r, "labels must be a list, like [self-hosted, linux, x64, boxery]", read_label, entry);
+	rc = config_sequence(
+		r, "labels must be a list, like [self-hosted, linux, x64, boxery]", read_label, entry);
 	if (rc == 0 && entry->n_labels == 0)
 		return config_fail(r, config_line(r), "labels must not be empty");
 	return rc;
@@ -117,30 +122,30 @@ static int read_max(struct config_reader *r, void *target)
 static int read_start_timeout(struct config_reader *r, void *target)
 {
 	return config_duration_ms(r, "start_timeout", 10 * SECOND_MS, HOUR_MS,
-			&((struct runners_entry *)target)->start_timeout_ms);
+		&((struct runners_entry *)target)->start_timeout_ms);
 }
 
 static int read_idle_timeout(struct config_reader *r, void *target)
 {
 	return config_duration_ms(r, "idle_timeout", 10 * SECOND_MS, DAY_MS,
-			&((struct runners_entry *)target)->idle_timeout_ms);
+		&((struct runners_entry *)target)->idle_timeout_ms);
 }
 
 static int read_job_timeout(struct config_reader *r, void *target)
 {
-	return config_duration_ms(r, "job_timeout", MINUTE_MS, 5 * DAY_MS,
-			&((struct runners_entry *)target)->job_timeout_ms);
+	return config_duration_ms(
+		r, "job_timeout", MINUTE_MS, 5 * DAY_MS, &((struct runners_entry *)target)->job_timeout_ms);
 }
 
 static const struct config_key entry_keys[] = {
-	{ "repo", read_repo },
-	{ "labels", read_labels },
-	{ "pool", read_pool },
-	{ "min_ready", read_min_ready },
-	{ "max", read_max },
-	{ "start_timeout", read_start_timeout },
-	{ "idle_timeout", read_idle_timeout },
-	{ "job_timeout", read_job_timeout },
+	{"repo", read_repo},
+	{"labels", read_labels},
+	{"pool", read_pool},
+	{"min_ready", read_min_ready},
+	{"max", read_max},
+	{"start_timeout", read_start_timeout},
+	{"idle_timeout", read_idle_timeout},
+	{"job_timeout", read_job_timeout},
 };
 _Static_assert(ARRAY_SIZE(entry_keys) <= CONFIG_KEYS_MAX, "one bit each");
 
@@ -161,7 +166,8 @@ static int read_entry(struct config_reader *r, void *target)
 	if (!entry->repo[0])
 		return config_fail(r, entry->line, "this entry has no repo; write repo: OWNER/REPO");
 	if (entry->min_ready > entry->max)
-		return config_fail(r, entry->line, "min_ready (%u) is more than max (%u)", entry->min_ready, entry->max);
+		return config_fail(
+			r, entry->line, "min_ready (%u) is more than max (%u)", entry->min_ready, entry->max);
 	return 0;
 }
 
@@ -171,9 +177,11 @@ static int read_runners(struct config_reader *r, void *target)
 	int rc;
 
 	d->seen_runners = true;
-	rc = config_sequence(r, "runners must be a list of entries (- repo: OWNER/REPO)", read_entry, d->config);
+	rc = config_sequence(
+		r, "runners must be a list of entries (- repo: OWNER/REPO)", read_entry, d->config);
 	if (rc == 0 && d->config->n_entries == 0)
-		return config_fail(r, config_line(r), "runners must have at least one entry (- repo: OWNER/REPO)");
+		return config_fail(
+			r, config_line(r), "runners must have at least one entry (- repo: OWNER/REPO)");
 	return rc;
 }
 
@@ -186,20 +194,22 @@ static int read_version(struct config_reader *r, void *target)
 		return rc;
 	draft_of(r)->seen_version = true;
 	if (strcmp(text, "1") != 0)
-		return config_fail(r, config_line(r), "version \"%s\" is not known; this program reads version 1",
-				config_shown(text, safe));
+		return config_fail(r, config_line(r),
+			"version \"%s\" is not known; this program reads version 1",
+			config_shown(text, safe));
 	return 0;
 }
 
 static int read_poll_interval(struct config_reader *r, void *target)
 {
-	return config_duration_ms(r, "poll_interval", 5 * SECOND_MS, 5 * MINUTE_MS, &draft_of(r)->config->poll_interval_ms);
+	return config_duration_ms(
+		r, "poll_interval", 5 * SECOND_MS, 5 * MINUTE_MS, &draft_of(r)->config->poll_interval_ms);
 }
 
 static const struct config_key top_keys[] = {
-	{ "version", read_version },
-	{ "poll_interval", read_poll_interval },
-	{ "runners", read_runners },
+	{"version", read_version},
+	{"poll_interval", read_poll_interval},
+	{"runners", read_runners},
 };
 
 static int read_file(struct config_reader *r, struct draft *d)
@@ -215,13 +225,13 @@ static int read_file(struct config_reader *r, struct draft *d)
 	return 0;
 }
 
-int runners_config_parse(const char *shown_name, const char *data, size_t len, struct runners_config **ret,
-		struct error *e)
+int runners_config_parse(
+	const char *shown_name, const char *data, size_t len, struct runners_config **ret, struct error *e)
 {
 	CLEANUP(runners_config_freep) struct runners_config *c = NULL;
 	struct error local = ERROR_INIT;
 	struct config_reader r;
-	struct draft d = { 0 };
+	struct draft d = {0};
 	int rc;
 
 	if (!e)
@@ -252,9 +262,9 @@ int runners_config_load(const char *path, struct runners_config **ret, struct er
 
 	if (rc == -ENOENT)
 		return error_set(e, ENOENT,
-				"%s is missing; it says what to serve. The least is: version: 1, and runners: with "
-				"- repo: OWNER/REPO",
-				path);
+			"%s is missing; it says what to serve. The least is: version: 1, and runners: with "
+			"- repo: OWNER/REPO",
+			path);
 	if (rc < 0)
 		return rc;
 	return runners_config_parse(path, data, len, ret, e);
@@ -268,7 +278,7 @@ struct runners_config *runners_config_free(struct runners_config *c)
 
 void runners_entry_defaults(struct runners_entry *entry)
 {
-	static const char *const names[] = { "self-hosted", "linux", "x64", "boxery" };
+	static const char *const names[] = {"self-hosted", "linux", "x64", "boxery"};
 	struct utsname u;
 
 	*entry = (struct runners_entry){

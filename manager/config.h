@@ -1,22 +1,20 @@
 #ifndef BOXERY_MANAGER_CONFIG_H
 #define BOXERY_MANAGER_CONFIG_H
 /*
- * runners.yaml: what to serve. Strict: an unknown or repeated key, an anchor, a tag, a value outside its limits is an
- * error "FILE:LINE: ..." (-EBADMSG) that says what is allowed; nothing is guessed. The whole file is read into a new
- * object, so a running service never sees half of one.
+ * runners.yaml: what to serve. Strict: an unknown or repeated key, an anchor, a tag, a value outside its
+ * limits is an error "FILE:LINE: ..." (-EBADMSG) that says what is allowed; nothing is guessed. The whole
+ * file is read into a new object, so a running service never sees half of one.
  *
  *   version: 1
  *   poll_interval: 15s            # 5s..5m
  *   runners:
  *     - repo: OWNER/REPO          # required; each repository once
- *       labels: [self-hosted, linux, x64, boxery]   # default: these, with this machine's architecture (x64 or arm64)
- *       pool: default             # the pool whose VMs are leased
- *       min_ready: 1              # 0..max; fewer pool VMs than this is reported. How many VMs are kept READY is the
- *                                 # pool's own matter; registrations are made on demand only
- *       max: 2                    # 1..100 leases at once
- *       start_timeout: 5m         # 10s..1h   delivered, but GitHub never saw the runner
- *       idle_timeout: 10m         # 10s..1d   online without a job
- *       job_timeout: 6h           # 1m..5d    a job; GitHub's own limit is 5 days
+ *       labels: [self-hosted, linux, x64, boxery]   # default: these, with this machine's architecture (x64
+ * or arm64) pool: default             # the pool whose VMs are leased min_ready: 1              # 0..max;
+ * fewer pool VMs than this is reported. How many VMs are kept READY is the # pool's own matter; registrations
+ * are made on demand only max: 2                    # 1..100 leases at once start_timeout: 5m         #
+ * 10s..1h   delivered, but GitHub never saw the runner idle_timeout: 10m         # 10s..1d   online without a
+ * job job_timeout: 6h           # 1m..5d    a job; GitHub's own limit is 5 days
  */
 #include "base/cleanup.h"
 #include "github/proto.h"
@@ -47,8 +45,8 @@ struct runners_config {
 };
 
 /* shown_name is what messages call the file. *ret is the caller's, to be freed with runners_config_free. */
-int runners_config_parse(const char *shown_name, const char *data, size_t len, struct runners_config **ret,
-		struct error *e);
+int runners_config_parse(
+	const char *shown_name, const char *data, size_t len, struct runners_config **ret, struct error *e);
 /* As above, from a file; a missing one is -ENOENT with a hint. */
 int runners_config_load(const char *path, struct runners_config **ret, struct error *e);
 struct runners_config *runners_config_free(struct runners_config *c);

@@ -3,9 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
-int config_reader_init(struct config_reader *r, const char *shown_name, const char *data, size_t len, struct error *e)
+int config_reader_init(
+	struct config_reader *r, const char *shown_name, const char *data, size_t len, struct error *e)
 {
-	*r = (struct config_reader){ .shown_name = shown_name, .e = e };
+	*r = (struct config_reader){.shown_name = shown_name, .e = e};
 	if (!yaml_parser_initialize(&r->parser))
 		return error_errno(e, ENOMEM, "cannot read %s", shown_name);
 	/* Set by hand, so that a byte order mark cannot choose another one. */
@@ -57,7 +58,7 @@ static int next(struct config_reader *r)
 	if (r->have_event)
 		return 0;
 	return config_fail(r, (unsigned)r->parser.problem_mark.line + 1, "not YAML: %s",
-			r->parser.problem ? r->parser.problem : "unreadable");
+		r->parser.problem ? r->parser.problem : "unreadable");
 }
 
 static int refuse_decoration(struct config_reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
@@ -85,7 +86,8 @@ int config_scalar(struct config_reader *r, const char *what, char dst[static CON
 		return rc;
 	len = r->event.data.scalar.length;
 	if (len >= CONFIG_SCALAR_MAX)
-		return config_fail(r, config_line(r), "%s is longer than %d bytes", what, CONFIG_SCALAR_MAX - 1);
+		return config_fail(
+			r, config_line(r), "%s is longer than %d bytes", what, CONFIG_SCALAR_MAX - 1);
 	if (memchr(r->event.data.scalar.value, '\0', len))
 		return config_fail(r, config_line(r), "%s contains a NUL byte", what);
 	memcpy(dst, r->event.data.scalar.value, len);
@@ -103,7 +105,8 @@ static int add_allowed(struct buf *b, const struct config_key *keys, size_t n)
 }
 
 /* The current event is the mapping's start; on success it is its end. */
-int config_mapping(struct config_reader *r, const char *what, const struct config_key *keys, size_t n_keys, void *target)
+int config_mapping(
+	struct config_reader *r, const char *what, const struct config_key *keys, size_t n_keys, void *target)
 {
 	CLEANUP_BUF struct buf allowed = BUF_INIT(CONFIG_SCALAR_MAX);
 	char text[CONFIG_SCALAR_MAX], safe[CONFIG_SHOWN_MAX];
@@ -134,7 +137,8 @@ int config_mapping(struct config_reader *r, const char *what, const struct confi
 			rc = add_allowed(&allowed, keys, n_keys);
 			if (rc < 0)
 				return error_errno(r->e, -rc, "cannot read %s", r->shown_name);
-			return config_fail(r, line, "unknown key \"%s\"; allowed: %s", config_shown(text, safe), allowed.data);
+			return config_fail(r, line, "unknown key \"%s\"; allowed: %s",
+				config_shown(text, safe), allowed.data);
 		}
 		if (seen & (UINT32_C(1) << i))
 			return config_fail(r, line, "key \"%s\" is repeated", keys[i].name);
@@ -174,8 +178,8 @@ int config_number(struct config_reader *r, const char *what, uint64_t min, uint6
 	return 0;
 }
 
-int config_sequence(struct config_reader *r, const char *what, int (*read)(struct config_reader *r, void *target),
-		void *target)
+int config_sequence(struct config_reader *r, const char *what,
+	int (*read)(struct config_reader *r, void *target), void *target)
 {
 	int rc;
 

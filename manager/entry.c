@@ -1,7 +1,7 @@
 /*
- * One entry of runners.yaml: its tick asks GitHub for jobs and for the state of its running runners, and leases what is
- * missing. Trouble is answered with less: a refusal stops the entry, a fault makes it wait, leases that get no job make it
- * wait longer and longer, so that nothing here can mint without end.
+ * One entry of runners.yaml: its tick asks GitHub for jobs and for the state of its running runners, and
+ * leases what is missing. Trouble is answered with less: a refusal stops the entry, a fault makes it wait,
+ * leases that get no job make it wait longer and longer, so that nothing here can mint without end.
  */
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -14,7 +14,8 @@
 #define FAULT_WAIT_MAX_MS (5 * 60 * 1000)
 #define REFUSED_WAIT_MIN_MS 30000
 #define REFUSED_WAIT_MAX_MS (15 * 60 * 1000)
-#define JOBLESS_FREE 2 /* so many leases in a row may get no job before waiting starts: jobs are cancelled, runners vanish */
+/* So many leases in a row may get no job before waiting starts: jobs are cancelled, runners vanish. */
+#define JOBLESS_FREE 2
 #define JOBLESS_ALARM 5
 #define JOBLESS_WAIT_MIN_MS 15000
 #define JOBLESS_WAIT_MAX_MS (15 * 60 * 1000)
@@ -38,10 +39,10 @@ void entry_init(struct work_entry *entry, struct service *s, const struct runner
 	*entry = (struct work_entry){
 		.service = s,
 		.conf = conf,
-		.poll_backoff = { .min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS },
-		.mint_backoff = { .min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS },
-		.refused_backoff = { .min_ms = REFUSED_WAIT_MIN_MS, .max_ms = REFUSED_WAIT_MAX_MS },
-		.jobless_backoff = { .min_ms = JOBLESS_WAIT_MIN_MS, .max_ms = JOBLESS_WAIT_MAX_MS },
+		.poll_backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
+		.mint_backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
+		.refused_backoff = {.min_ms = REFUSED_WAIT_MIN_MS, .max_ms = REFUSED_WAIT_MAX_MS},
+		.jobless_backoff = {.min_ms = JOBLESS_WAIT_MIN_MS, .max_ms = JOBLESS_WAIT_MAX_MS},
 	};
 }
 
@@ -75,9 +76,9 @@ static void entry_set(struct work_entry *entry, enum entry_state to, const char 
 	if (from == to)
 		return;
 	if (to == ENTRY_PUBLIC)
-		log_error("%s: not served: the repository is not private, anybody could run anything here; served again "
-			  "when it is private",
-				entry->conf->repo);
+		log_error("%s: not served: the repository is not private, anybody could run anything here; "
+			  "served again when it is private",
+			entry->conf->repo);
 	else if (to == ENTRY_REFUSED)
 		log_error("%s: not served: %s", entry->conf->repo, why);
 	else
@@ -128,7 +129,7 @@ static void poll_failed(struct work_entry *entry, const char *what, const struct
 	entry->look_ms = service_now_ms() + wait;
 	/* A limit is a normal thing and long; a fault is worth a line each time, its wait grows. */
 	log_warning("%s: %s: %s; again in %llu s", entry->conf->repo, what, reply->text,
-			(unsigned long long)(wait / 1000));
+		(unsigned long long)(wait / 1000));
 }
 
 void entry_job_taken(struct work_entry *entry)
@@ -148,7 +149,7 @@ void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 	}
 	/* Nothing ran there: what kept it from running has its own wait. */
 	if (entry->orphans || outcome == OUTCOME_MINT_FAILED || outcome == OUTCOME_MINT_CONFLICT ||
-			outcome == OUTCOME_NOT_DELIVERED)
+		outcome == OUTCOME_NOT_DELIVERED)
 		return;
 	if (++entry->jobless <= JOBLESS_FREE)
 		return;
@@ -156,11 +157,13 @@ void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 	entry->missing = 0;
 	entry->hold_ms = later(entry->hold_ms, service_now_ms() + wait);
 	log_full(entry->jobless >= JOBLESS_ALARM ? LOG_ERR : LOG_WARNING, NULL,
-			"%s: %u leases in a row got no job (the last: %s); the next one in %llu s at the earliest%s",
-			entry->conf->repo, entry->jobless, outcome_to_string(outcome),
-			(unsigned long long)(wait / 1000),
-			entry->jobless >= JOBLESS_ALARM ? ". Look at the consoles of its VMs: the runner may be too old, "
-							  "or the guest cannot reach GitHub" : "");
+		"%s: %u leases in a row got no job (the last: %s); the next one in %llu s at the earliest%s",
+		entry->conf->repo, entry->jobless, outcome_to_string(outcome),
+		(unsigned long long)(wait / 1000),
+		entry->jobless >= JOBLESS_ALARM
+			? ". Look at the consoles of its VMs: the runner may be too old, "
+			  "or the guest cannot reach GitHub"
+			: "");
 }
 
 void entry_take(struct work_entry *entry)
@@ -168,10 +171,12 @@ void entry_take(struct work_entry *entry)
 	struct service *s = entry->service;
 	uint64_t now = service_now_ms();
 
-	if (s->stopping || entry->state != ENTRY_SERVING || !s->leases_known || !keeper_link_is_up(s->keeper) ||
-			now < entry->hold_ms || now - entry->wanted_ms > 2 * s->config->poll_interval_ms)
+	if (s->stopping || entry->state != ENTRY_SERVING || !s->leases_known ||
+		!keeper_link_is_up(s->keeper) || now < entry->hold_ms ||
+		now - entry->wanted_ms > 2 * s->config->poll_interval_ms)
 		return;
-	/* Counted down before the work is entered: a full pool counts up again, and that must not go round here. */
+	/* Counted down before the work is entered: a full pool counts up again, and that must not go round
+	 * here. */
 	for (unsigned n = entry->missing; n > 0; n--) {
 		struct work *w = service_work_new(s, entry);
 
@@ -242,7 +247,7 @@ static void on_repository(void *userdata, uint64_t number, const struct github_a
 
 static int ask(struct work_entry *entry, enum github_type type, github_cb cb)
 {
-	struct github_request r = { 0 };
+	struct github_request r = {0};
 	struct error e = ERROR_INIT;
 	int rc;
 

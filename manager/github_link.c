@@ -11,8 +11,8 @@
 #define RESPAWN_MIN_MS 1000
 #define RESPAWN_MAX_MS 60000
 #define HELLO_TIMEOUT_MS 10000
-/* A MINT is two exchanges, a list is one per run. The child has its own limit for each exchange; this is for a child
- * that hangs. */
+/* A MINT is two exchanges, a list is one per run. The child has its own limit for each exchange; this is for
+ * a child that hangs. */
 #define SINGLE_TIMEOUT_MS (4 * GITHUB_REQUEST_TIMEOUT_MS)
 #define LIST_TIMEOUT_MS (20 * GITHUB_REQUEST_TIMEOUT_MS)
 #define LIMIT_DEFAULT_MS 60000
@@ -66,8 +66,8 @@ static void answer(struct github_link *l, struct request *q, const struct github
 	request_free(l, q);
 }
 
-static void answer_fault(struct github_link *l, struct request *q, int code, enum github_fault fault, bool was_sent,
-		uint64_t retry_after_ms, const char *text)
+static void answer_fault(struct github_link *l, struct request *q, int code, enum github_fault fault,
+	bool was_sent, uint64_t retry_after_ms, const char *text)
 {
 	struct github_reply reply = {
 		.code = -code,
@@ -78,7 +78,7 @@ static void answer_fault(struct github_link *l, struct request *q, int code, enu
 	int fd = -1;
 
 	str_show_n(reply.text, sizeof(reply.text), text, strlen(text));
-	answer(l, q, &(struct github_answer){ .reply = &reply, .fd = &fd });
+	answer(l, q, &(struct github_answer){.reply = &reply, .fd = &fd});
 }
 
 static void child_drop(struct github_link *l)
@@ -99,7 +99,8 @@ static int on_respawn(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
-/* The child is gone or must go. What it was asked, and what waits, is answered: the askers have waits of their own. */
+/* The child is gone or must go. What it was asked, and what waits, is answered: the askers have waits of
+ * their own. */
 static void child_lost(struct github_link *l, const char *why)
 {
 	struct request *sent = TAKE_PTR(l->sent), *waiting[GITHUB_RANK_COUNT];
@@ -107,7 +108,8 @@ static void child_lost(struct github_link *l, const char *why)
 
 	str_show_n(text, sizeof(text), why, strlen(why));
 	child_drop(l);
-	l->waiting_to_respawn = loop_timer(l->ev, &l->respawn, backoff_next(&l->backoff), on_respawn, l, NULL) == 0;
+	l->waiting_to_respawn =
+		loop_timer(l->ev, &l->respawn, backoff_next(&l->backoff), on_respawn, l, NULL) == 0;
 	l->on_child(l->userdata, -ECONNRESET, text);
 	if (sent)
 		answer_fault(l, sent, ECONNRESET, GITHUB_FAULT_NETWORK, true, 0, text);
@@ -141,7 +143,7 @@ static void take_reply(struct github_link *l, struct github_reply *reply, int fd
 {
 	struct request *q = TAKE_PTR(l->sent);
 	CLEANUP_FREE char *document = NULL;
-	struct github_answer a = { .reply = reply, .fd = &fds[0] };
+	struct github_answer a = {.reply = reply, .fd = &fds[0]};
 	struct error e = ERROR_INIT;
 	bool list = q->message.head.type == GITHUB_JOBS || q->message.head.type == GITHUB_JOB_OF;
 	char text[ERROR_TEXT_MAX];
@@ -165,7 +167,7 @@ static void take_reply(struct github_link *l, struct github_reply *reply, int fd
 
 static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
 {
-	static const size_t sizes[GITHUB_TYPE_COUNT] = { [GITHUB_REPLY] = sizeof(struct github_reply) };
+	static const size_t sizes[GITHUB_TYPE_COUNT] = {[GITHUB_REPLY] = sizeof(struct github_reply)};
 	struct github_link *l = userdata;
 	struct github_reply reply;
 	struct error e = ERROR_INIT;
@@ -180,8 +182,8 @@ static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
 		return 0;
 	}
 	if ((!l->sent && !l->hello_sent) || reply.head.seq != l->seq || reply.code > 0 ||
-			!str_is_terminated(reply.text, sizeof(reply.text)) || reply.fault < 0 ||
-			reply.fault >= GITHUB_FAULT_COUNT) {
+		!str_is_terminated(reply.text, sizeof(reply.text)) || reply.fault < 0 ||
+		reply.fault >= GITHUB_FAULT_COUNT) {
 		child_lost(l, "boxery-github sent an answer that fits no question");
 	} else if (l->hello_sent) {
 		l->hello_sent = false;
@@ -206,11 +208,11 @@ static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
 
 static int child_start(struct github_link *l, struct error *e)
 {
-	const char *const argv[] = { "boxery-github", NULL };
+	const char *const argv[] = {"boxery-github", NULL};
 	CLEANUP_FD int ours = -1, theirs = -1;
 	char path[PATH_MAX];
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
-	struct github_request hello = { .head = MSG_HEAD(GITHUB_HELLO, struct github_request, l->seq + 1) };
+	struct github_request hello = {.head = MSG_HEAD(GITHUB_HELLO, struct github_request, l->seq + 1)};
 	int pair[2], r;
 
 	r = program_path("boxery-github", path, sizeof(path), e);
@@ -265,7 +267,8 @@ static void send_one(struct github_link *l, struct request *q)
 	l->sent = q;
 	r = msg_send(l->fd, &q->message, NULL, 0, &e);
 	if (r == 0)
-		r = loop_timer(l->ev, &l->deadline, list ? LIST_TIMEOUT_MS : SINGLE_TIMEOUT_MS, on_deadline, l, &e);
+		r = loop_timer(
+			l->ev, &l->deadline, list ? LIST_TIMEOUT_MS : SINGLE_TIMEOUT_MS, on_deadline, l, &e);
 	if (r < 0)
 		child_lost(l, e.text);
 }
@@ -283,7 +286,8 @@ static int on_pump(sd_event_source *s, void *userdata)
 		/* One per turn of the loop, so that an asker that asks again at once cannot hold it. */
 		q = pop(l);
 		if (q)
-			answer_fault(l, q, EAGAIN, GITHUB_FAULT_LIMIT, false, l->quiet_until_ms - now, l->quiet_text);
+			answer_fault(l, q, EAGAIN, GITHUB_FAULT_LIMIT, false, l->quiet_until_ms - now,
+				l->quiet_text);
 		pump_soon(l);
 		return 0;
 	}
@@ -298,8 +302,8 @@ static int on_pump(sd_event_source *s, void *userdata)
 	return 0;
 }
 
-int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text), void *userdata,
-		struct github_link **ret, struct error *e)
+int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text),
+	void *userdata, struct github_link **ret, struct error *e)
 {
 	CLEANUP(github_link_freep) struct github_link *l = calloc(1, sizeof(*l));
 	int r;
@@ -310,7 +314,7 @@ int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, con
 	l->child = CHILD_INIT;
 	l->on_child = on_child;
 	l->userdata = userdata;
-	l->backoff = (struct backoff){ .min_ms = RESPAWN_MIN_MS, .max_ms = RESPAWN_MAX_MS };
+	l->backoff = (struct backoff){.min_ms = RESPAWN_MIN_MS, .max_ms = RESPAWN_MAX_MS};
 	l->ev = sd_event_ref(ev);
 	r = sd_event_add_defer(ev, &l->pump, on_pump, l);
 	if (r == 0)
@@ -339,8 +343,8 @@ struct github_link *github_link_free(struct github_link *l)
 	return NULL;
 }
 
-int github_link_ask(struct github_link *l, enum github_type type, const struct github_request *r, enum github_rank rank,
-		github_cb cb, void *userdata, uint64_t number, struct error *e)
+int github_link_ask(struct github_link *l, enum github_type type, const struct github_request *r,
+	enum github_rank rank, github_cb cb, void *userdata, uint64_t number, struct error *e)
 {
 	struct request *q, **end = &l->queue[rank];
 

@@ -1,11 +1,11 @@
 #ifndef BOXERY_MANAGER_GITHUB_LINK_H
 #define BOXERY_MANAGER_GITHUB_LINK_H
 /*
- * The service's boxery-github child: one request at a time, in order of asking within two ranks. The child is started
- * when there is something to ask, killed when an answer is overdue, and started again with a growing wait when it ends.
- * A request that was sent to a child that died is answered with GITHUB_FAULT_NETWORK and, for a MINT, may_exist. After a
- * rate limit, nothing is sent until GitHub allows it; requests are answered with GITHUB_FAULT_LIMIT meanwhile.
- * Answers always come from the loop, never from within github_link_ask().
+ * The service's boxery-github child: one request at a time, in order of asking within two ranks. The child is
+ * started when there is something to ask, killed when an answer is overdue, and started again with a growing
+ * wait when it ends. A request that was sent to a child that died is answered with GITHUB_FAULT_NETWORK and,
+ * for a MINT, may_exist. After a rate limit, nothing is sent until GitHub allows it; requests are answered
+ * with GITHUB_FAULT_LIMIT meanwhile. Answers always come from the loop, never from within github_link_ask().
  */
 #include "github/proto.h"
 #include "linux/loop.h"
@@ -19,23 +19,25 @@ enum github_rank {
 
 struct github_answer {
 	const struct github_reply *reply; /* text is already fit to be shown */
-	const char *document;             /* JOBS, JOB_OF on success; NULL otherwise */
+	const char *document;		  /* JOBS, JOB_OF on success; NULL otherwise */
 	size_t document_len;
 	int *fd; /* MINT on success: the sealed memfd; take it with TAKE_FD or it is closed */
 };
 typedef void (*github_cb)(void *userdata, uint64_t number, const struct github_answer *a);
 
 struct github_link;
-/* on_child: told when the child answered HELLO (0, base URL and kind of credential) or ended (-errno, a sentence). */
-int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text), void *userdata,
-		struct github_link **ret, struct error *e);
+/* on_child: told when the child answered HELLO (0, base URL and kind of credential) or ended (-errno, a
+ * sentence). */
+int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text),
+	void *userdata, struct github_link **ret, struct error *e);
 struct github_link *github_link_free(struct github_link *l);
 DEFINE_CLEANUP(struct github_link *, github_link_free);
 
 /* r is copied; head is filled in here. `number` is given back to cb. */
-int github_link_ask(struct github_link *l, enum github_type type, const struct github_request *r, enum github_rank rank,
-		github_cb cb, void *userdata, uint64_t number, struct error *e);
-/* Forgets the request with this number if it has not been sent yet; true: it was there, and nothing was asked. */
+int github_link_ask(struct github_link *l, enum github_type type, const struct github_request *r,
+	enum github_rank rank, github_cb cb, void *userdata, uint64_t number, struct error *e);
+/* Forgets the request with this number if it has not been sent yet; true: it was there, and nothing was
+ * asked. */
 bool github_link_cancel(struct github_link *l, uint64_t number);
 size_t github_link_waiting(const struct github_link *l); /* requests not answered yet */
 

@@ -11,9 +11,10 @@
 #define RECONNECT_MIN_MS 200
 #define RECONNECT_MAX_MS 10000
 #define STARTER_TIMEOUT_MS 20000
-#define QUICK_TIMEOUT_MS 60000    /* a keeper that has not answered by then hangs, and a new connection tells */
+#define QUICK_TIMEOUT_MS 60000 /* a keeper that has not answered by then hangs, and a new connection tells   \
+				*/
 #define DELIVER_TIMEOUT_MS 180000 /* above the keeper's own deadline for a delivery */
-#define MESSAGES_PER_TURN 64      /* then the loop looks at other things */
+#define MESSAGES_PER_TURN 64	  /* then the loop looks at other things */
 
 struct pending {
 	struct pending *next;
@@ -70,7 +71,8 @@ static void lane_end(struct lane *lane, int code, const char *why)
 		struct pending *next = p->next;
 
 		if (p->cb)
-			p->cb(p->userdata, p->number, &(struct keeper_link_answer){ .code = code, .text = why });
+			p->cb(p->userdata, p->number,
+				&(struct keeper_link_answer){.code = code, .text = why});
 		free(p);
 		p = next;
 	}
@@ -171,7 +173,7 @@ static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
 	struct keeper_link *l = lane->link;
 
 	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
-		struct keeper_answer a = { 0 };
+		struct keeper_answer a = {0};
 		CLEANUP_FREE char *document = NULL;
 		struct error e = ERROR_INIT;
 		int r = keeper_receive(lane->client, &a, &e);
@@ -218,7 +220,7 @@ static int lane_open(struct keeper_link *l, bool start, struct lane **ret, struc
 }
 
 static int lane_send(struct lane *lane, struct keeper_request *r, int secret_fd, keeper_cb cb, void *userdata,
-		uint64_t number, struct error *e)
+	uint64_t number, struct error *e)
 {
 	struct pending *p = calloc(1, sizeof(*p)), **end = &lane->pending;
 	bool first = !lane->pending;
@@ -298,8 +300,8 @@ static int on_reconnect(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
-int keeper_link_new(sd_event *ev, const struct hostconf *conf, const struct keeper_link_ops *ops, void *userdata,
-		const char *const *start_argv, struct keeper_link **ret, struct error *e)
+int keeper_link_new(sd_event *ev, const struct hostconf *conf, const struct keeper_link_ops *ops,
+	void *userdata, const char *const *start_argv, struct keeper_link **ret, struct error *e)
 {
 	struct keeper_link *l = calloc(1, sizeof(*l));
 
@@ -310,7 +312,7 @@ int keeper_link_new(sd_event *ev, const struct hostconf *conf, const struct keep
 	l->ops = ops;
 	l->userdata = userdata;
 	l->start_argv = start_argv;
-	l->backoff = (struct backoff){ .min_ms = RECONNECT_MIN_MS, .max_ms = RECONNECT_MAX_MS };
+	l->backoff = (struct backoff){.min_ms = RECONNECT_MIN_MS, .max_ms = RECONNECT_MAX_MS};
 	*ret = l;
 	return 0;
 }
@@ -347,8 +349,8 @@ bool keeper_link_is_up(const struct keeper_link *l)
 	return l->main != NULL;
 }
 
-int keeper_link_ask(struct keeper_link *l, struct keeper_request *r, int secret_fd, keeper_cb cb, void *userdata,
-		uint64_t number, struct error *e)
+int keeper_link_ask(struct keeper_link *l, struct keeper_request *r, int secret_fd, keeper_cb cb,
+	void *userdata, uint64_t number, struct error *e)
 {
 	struct lane *lane = l->main;
 	int rc;

@@ -1,7 +1,7 @@
 /*
- * What each state of a lease does while the VM is ours. A state's work is started when it is entered and its answer is
- * fed back as an event; an answer that comes when the state has changed is used only for what it says about the world
- * (a registration that exists after all), never to change the state.
+ * What each state of a lease does while the VM is ours. A state's work is started when it is entered and its
+ * answer is fed back as an event; an answer that comes when the state has changed is used only for what it
+ * says about the world (a registration that exists after all), never to change the state.
  */
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <string.h>
 
-#define RUNNER_GROUP_DEFAULT 1  /* at repository scope there is no other */
-#define MINT_SETTLE_MS 60000    /* GitHub's own limit for a request is 10 s; then a registration is there or never will be */
+#define RUNNER_GROUP_DEFAULT 1 /* at repository scope there is no other */
+#define MINT_SETTLE_MS                                                                                       \
+	60000 /* GitHub's own limit for a request is 10 s; then a registration is there or never will be */
 #define OUTCOME_PATIENCE_MS 60000
 #define RELEASE_RETRY_MS 2000
 
-static void log_work(int level, const struct work *w, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void log_work(int level, const struct work *w, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static void log_work(int level, const struct work *w, const char *format, ...)
 {
 	char text[ERROR_TEXT_MAX];
@@ -41,7 +43,7 @@ static int ask_keeper(struct service *s, struct work *w, struct keeper_request *
 
 static int ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb)
 {
-	struct github_request r = { .runner_id = w->runner_id, .runner_group_id = RUNNER_GROUP_DEFAULT };
+	struct github_request r = {.runner_id = w->runner_id, .runner_group_id = RUNNER_GROUP_DEFAULT};
 	struct error e = ERROR_INIT;
 	int rc;
 
@@ -152,6 +154,7 @@ static void on_mint(void *userdata, uint64_t number, const struct github_answer 
 		return;
 	if (reply->code == 0 && *a->fd >= 0) {
 		backoff_reset(&w->entry->mint_backoff);
+		backoff_reset(&w->entry->refused_backoff);
 		w->jit_fd = TAKE_FD(*a->fd);
 		work_feed(s, w, WORK_EV_MINTED);
 		return;
@@ -160,7 +163,7 @@ static void on_mint(void *userdata, uint64_t number, const struct github_answer 
 	if (!conflict)
 		entry_fault(w->entry, reply);
 	give_up(s, w, WORK_EV_MINT_FAILED,
-			conflict || reply->may_exist ? OUTCOME_MINT_CONFLICT : OUTCOME_MINT_FAILED);
+		conflict || reply->may_exist ? OUTCOME_MINT_CONFLICT : OUTCOME_MINT_FAILED);
 }
 
 static void enter_minting(struct service *s, struct work *w)
@@ -265,7 +268,8 @@ static void on_deleted(void *userdata, uint64_t number, const struct github_answ
 		work_feed(s, w, WORK_EV_BUSY);
 	} else {
 		w->due_ms = service_now_ms() + work_wait_ms(w, a->reply);
-		log_work(LOG_WARNING, w, "left alone, its registration cannot be deleted now: %s", a->reply->text);
+		log_work(LOG_WARNING, w, "left alone, its registration cannot be deleted now: %s",
+			a->reply->text);
 		service_settle(s);
 	}
 }
@@ -363,7 +367,7 @@ void work_feed(struct service *s, struct work *w, enum work_event event)
 	/* A full pool answers every poll in this way. */
 	quiet = w->state == WORK_DONE && from == WORK_LEASING;
 	log_work(quiet ? LOG_DEBUG : LOG_INFO, w, "%s: %s -> %s (%s)", w->scope, work_state_to_string(from),
-			work_state_to_string(w->state), work_event_to_string(event));
+		work_state_to_string(w->state), work_event_to_string(event));
 	if (work_is_open(from) && !work_is_open(w->state)) {
 		w->jit_fd = fd_close(w->jit_fd);
 		w->patient_ms = service_now_ms() + OUTCOME_PATIENCE_MS;
@@ -374,8 +378,8 @@ void work_feed(struct service *s, struct work *w, enum work_event event)
 
 void work_report(struct service *s, struct work *w)
 {
-	log_work(LOG_INFO, w, "%s: outcome: %s%s%s", w->scope, outcome_to_string(w->outcome), w->job[0] ? ", job " : "",
-			w->job);
+	log_work(LOG_INFO, w, "%s: outcome: %s%s%s", w->scope, outcome_to_string(w->outcome),
+		w->job[0] ? ", job " : "", w->job);
 	entry_lease_over(w->entry, w->outcome);
 }
 
@@ -393,7 +397,8 @@ static void on_runner(void *userdata, uint64_t number, const struct github_answe
 		return;
 	if (!reply->found) {
 		if (!w->gone_ms)
-			log_work(LOG_INFO, w, "%s: GitHub has no runner %s any more", w->scope, w->runner_name);
+			log_work(LOG_INFO, w, "%s: GitHub has no runner %s any more", w->scope,
+				w->runner_name);
 		w->gone_ms = w->gone_ms ? w->gone_ms : service_now_ms();
 	} else {
 		w->gone_ms = 0;

@@ -9,7 +9,7 @@
 int lock_take(const char *runtime_dir, int *ret_fd, struct error *e)
 {
 	/* Ends with the open file and not, as the older kind does, with any close in the process. */
-	struct flock whole = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	CLEANUP_FD int dir = -1, fd = -1;
 	char text[32];
 	ssize_t n;
@@ -29,8 +29,9 @@ int lock_take(const char *runtime_dir, int *ret_fd, struct error *e)
 		n = pread(fd, text, sizeof(text) - 1, 0);
 		text[n > 0 ? n : 0] = '\0';
 		text[strspn(text, "0123456789")] = '\0';
-		return error_set(e, EALREADY, "the runner service runs already (process %s); there can be one",
-				text[0] ? text : "unknown");
+		return error_set(e, EALREADY,
+			"the runner service runs already (process %s); there can be one",
+			text[0] ? text : "unknown");
 	}
 	n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)

@@ -1,8 +1,9 @@
 /*
  * boxery-runners: the runner service.
  *
- * Should: read runners.yaml, connect to the keeper (and start one if there is none), run one boxery-github as a child.
- * Mustn't: hold the token, read a JIT config, talk to libvirt or open the database; it links none of what that takes.
+ * Should: read runners.yaml, connect to the keeper (and start one if there is none), run one boxery-github as
+ * a child. Mustn't: hold the token, read a JIT config, talk to libvirt or open the database; it links none of
+ * what that takes.
  */
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -21,14 +22,13 @@
 
 #define START_KEEPER "--start-keeper"
 
-static const char usage[] =
-		"usage: boxery-runners [--config FILE] [--debug]\n"
-		"       boxery-runners --check FILE\n"
-		"Serves the repositories in runners.yaml (see boxery-host(8)).\n"
-		"  --config FILE   another file than runners.yaml in the configuration folder\n"
-		"  --check FILE    only say whether FILE is right, and what it means\n"
-		"  --debug         say more\n"
-		"  --help, --version\n";
+static const char usage[] = "usage: boxery-runners [--config FILE] [--debug]\n"
+			    "       boxery-runners --check FILE\n"
+			    "Serves the repositories in runners.yaml (see boxery-host(8)).\n"
+			    "  --config FILE   another file than runners.yaml in the configuration folder\n"
+			    "  --check FILE    only say whether FILE is right, and what it means\n"
+			    "  --debug         say more\n"
+			    "  --help, --version\n";
 
 static int fail(const struct error *e)
 {
@@ -44,13 +44,13 @@ static int check(const char *path)
 	if (runners_config_load(path, &c, &e) < 0)
 		return fail(&e);
 	(void)printf("%s: ok: %u %s, asked every %" PRIu64 " s\n", path, c->n_entries,
-			c->n_entries == 1 ? "repository" : "repositories", c->poll_interval_ms / 1000);
+		c->n_entries == 1 ? "repository" : "repositories", c->poll_interval_ms / 1000);
 	for (unsigned i = 0; i < c->n_entries; i++) {
 		char labels[GITHUB_LABELS_MAX];
 
 		runners_entry_labels(&c->entries[i], labels);
-		(void)printf("%s: ok: %s: labels %s; pool %s; up to %u at once\n", path, c->entries[i].repo, labels,
-				c->entries[i].pool, c->entries[i].max);
+		(void)printf("%s: ok: %s: labels %s; pool %s; up to %u at once\n", path, c->entries[i].repo,
+			labels, c->entries[i].pool, c->entries[i].max);
 	}
 	return EXIT_STATUS_OK;
 }
@@ -69,7 +69,7 @@ static int start_keeper(void)
 
 static int serve(const char *config_path)
 {
-	static const char *const keeper_argv[] = { "boxery-runners", START_KEEPER, NULL };
+	static const char *const keeper_argv[] = {"boxery-runners", START_KEEPER, NULL};
 	CLEANUP(runners_config_freep) struct runners_config *config = NULL;
 	CLEANUP(service_freep) struct service *service = NULL;
 	CLEANUP_FD int lock = -1;
@@ -89,7 +89,8 @@ static int serve(const char *config_path)
 	}
 	if (runners_config_load(config_path, &config, &e) < 0 || lock_take(host.runtime_dir, &lock, &e) < 0)
 		return fail(&e);
-	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with us. */
+	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with
+	 * us. */
 	if (service_new(&host, config, getenv("NOTIFY_SOCKET") ? NULL : keeper_argv, &service, &e) < 0)
 		return fail(&e);
 	config = NULL;
@@ -100,10 +101,13 @@ static int serve(const char *config_path)
 int main(int argc, char *argv[])
 {
 	static const struct option options[] = {
-		{ "config", required_argument, NULL, 'c' }, { "check", required_argument, NULL, 'n' },
-		{ "debug", no_argument, NULL, 'd' },        { "start-keeper", no_argument, NULL, 'k' },
-		{ "help", no_argument, NULL, 'h' },         { "version", no_argument, NULL, 'v' },
-		{ NULL, 0, NULL, 0 },
+		{"config", required_argument, NULL, 'c'},
+		{"check", required_argument, NULL, 'n'},
+		{"debug", no_argument, NULL, 'd'},
+		{"start-keeper", no_argument, NULL, 'k'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
+		{NULL, 0, NULL, 0},
 	};
 	const char *config_path = NULL, *check_path = NULL;
 	int level = LOG_INFO, o;

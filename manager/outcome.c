@@ -22,14 +22,20 @@ static const struct {
 	const char *conclusion;
 	enum outcome outcome;
 } conclusions[] = {
-	{ "success", OUTCOME_SUCCEEDED },   { "neutral", OUTCOME_SUCCEEDED }, { "failure", OUTCOME_FAILED },
-	{ "timed_out", OUTCOME_FAILED },    { "stale", OUTCOME_FAILED },      { "startup_failure", OUTCOME_FAILED },
-	{ "cancelled", OUTCOME_CANCELLED }, { "skipped", OUTCOME_CANCELLED },
+	{"success", OUTCOME_SUCCEEDED},
+	{"neutral", OUTCOME_SUCCEEDED},
+	{"failure", OUTCOME_FAILED},
+	{"timed_out", OUTCOME_FAILED},
+	{"stale", OUTCOME_FAILED},
+	{"startup_failure", OUTCOME_FAILED},
+	{"cancelled", OUTCOME_CANCELLED},
+	{"skipped", OUTCOME_CANCELLED},
 };
 
 bool outcome_had_job(enum outcome v)
 {
-	return v == OUTCOME_SUCCEEDED || v == OUTCOME_FAILED || v == OUTCOME_CANCELLED || v == OUTCOME_JOB_DEADLINE;
+	return v == OUTCOME_SUCCEEDED || v == OUTCOME_FAILED || v == OUTCOME_CANCELLED ||
+	       v == OUTCOME_JOB_DEADLINE;
 }
 
 static enum outcome of_conclusion(const char *conclusion)
@@ -49,7 +55,8 @@ enum outcome outcome_decide(const struct outcome_facts *f)
 			return OUTCOME_JOB_DEADLINE;
 		return f->seen_online ? OUTCOME_NO_JOB : OUTCOME_NEVER_CONNECTED;
 	}
-	/* GitHub's lists lag behind its runners; a job that ended with the guest is listed as ended a moment later. */
+	/* GitHub's lists lag behind its runners; a job that ended with the guest is listed as ended a moment
+	 * later. */
 	if (f->patient)
 		return OUTCOME_UNKNOWN;
 	if (f->job || f->seen_busy)

@@ -1,8 +1,8 @@
 #ifndef BOXERY_MANAGER_OUTCOME_H
 #define BOXERY_MANAGER_OUTCOME_H
 /*
- * The one word (or two) that is left of a lease. GitHub's conclusion decides when there is one; the rest is told apart
- * by how the life ended. Nothing the guest says is used.
+ * The one word (or two) that is left of a lease. GitHub's conclusion decides when there is one; the rest is
+ * told apart by how the life ended. Nothing the guest says is used.
  */
 #include "manager/demand.h"
 #include "pool/state.h"
@@ -13,10 +13,10 @@ enum outcome {
 	OUTCOME_SUCCEEDED,
 	OUTCOME_FAILED,
 	OUTCOME_CANCELLED,
-	OUTCOME_NO_JOB,          /* the runner came and went, or idled until it was taken back */
+	OUTCOME_NO_JOB,		 /* the runner came and went, or idled until it was taken back */
 	OUTCOME_NEVER_CONNECTED, /* delivered, but GitHub never saw it within start_timeout */
-	OUTCOME_JOB_DEADLINE,    /* the lease ran out during the job */
-	OUTCOME_GUEST_DIED,      /* crash, kill, or an end that left the job unfinished */
+	OUTCOME_JOB_DEADLINE,	 /* the lease ran out during the job */
+	OUTCOME_GUEST_DIED,	 /* crash, kill, or an end that left the job unfinished */
 	OUTCOME_DELIVERY_FAILED,
 	OUTCOME_MINT_FAILED,   /* GitHub refused a registration; the VM saw nothing */
 	OUTCOME_MINT_CONFLICT, /* the name was taken, or may have been; a new lease has a new name */
@@ -31,7 +31,7 @@ bool outcome_had_job(enum outcome v);
 struct outcome_facts {
 	const struct job_view *job; /* what JOB_OF says; NULL: no job ran on this runner */
 	enum vm_happening cause;    /* why the keeper ended the lease */
-	bool clean_end;             /* STOPPED and the hypervisor calls it a shutdown */
+	bool clean_end;		    /* STOPPED and the hypervisor calls it a shutdown */
 	bool seen_online, seen_busy;
 	bool patient; /* GitHub may still change its answer: do not settle for an unfinished job yet */
 };

@@ -1,10 +1,12 @@
 /*
- * What the keeper says, compared with what is known here: at the start, after a lost connection, and now and then in
- * case an event was missed. The keeper is right about its leases; here is known what GitHub said meanwhile.
+ * What the keeper says, compared with what is known here: at the start, after a lost connection, and now and
+ * then in case an event was missed. The keeper is right about its leases; here is known what GitHub said
+ * meanwhile.
  *
- * A lease nobody here knows is from an earlier life of this service. Delivered: its runner is watched as if nothing had
- * happened, so nothing is registered twice. Not delivered: its JIT config is lost with the process that had it, so the VM
- * goes back and the registration, if any, is found by its name. Closed, but its registration is not known to be gone: tidied up.
+ * A lease nobody here knows is from an earlier life of this service. Delivered: its runner is watched as if
+ * nothing had happened, so nothing is registered twice. Not delivered: its JIT config is lost with the
+ * process that had it, so the VM goes back and the registration, if any, is found by its name. Closed, but
+ * its registration is not known to be gone: tidied up.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -44,16 +46,16 @@ static uint64_t number_of(const json_t *row, const char *key)
 static bool row_read(const json_t *j, struct row *ret)
 {
 	char registration[16], state[16];
-	struct row r = { .generation = number_of(j, "generation"), .runner_id = number_of(j, "runner_id") };
+	struct row r = {.generation = number_of(j, "generation"), .runner_id = number_of(j, "runner_id")};
 	const char *job = json_string_value(json_object_get(j, "job"));
 
-	if (!text_of(j, "lease", r.lease, sizeof(r.lease)) || !r.lease[0] || !text_of(j, "vm", r.vm, sizeof(r.vm)) ||
-			!text_of(j, "scope", r.scope, sizeof(r.scope)) ||
-			!text_of(j, "runner_name", r.runner_name, sizeof(r.runner_name)) ||
-			!text_of(j, "outcome", r.outcome, sizeof(r.outcome)) ||
-			!text_of(j, "end_reason", r.end_reason, sizeof(r.end_reason)) ||
-			!text_of(j, "registration", registration, sizeof(registration)) ||
-			registration_from_string(registration, &r.registration) < 0)
+	if (!text_of(j, "lease", r.lease, sizeof(r.lease)) || !r.lease[0] ||
+		!text_of(j, "vm", r.vm, sizeof(r.vm)) || !text_of(j, "scope", r.scope, sizeof(r.scope)) ||
+		!text_of(j, "runner_name", r.runner_name, sizeof(r.runner_name)) ||
+		!text_of(j, "outcome", r.outcome, sizeof(r.outcome)) ||
+		!text_of(j, "end_reason", r.end_reason, sizeof(r.end_reason)) ||
+		!text_of(j, "registration", registration, sizeof(registration)) ||
+		registration_from_string(registration, &r.registration) < 0)
 		return false;
 	str_show_n(r.job, sizeof(r.job), job ? job : "", job ? strlen(job) : 0);
 	if (json_is_true(json_object_get(j, "open"))) {
@@ -155,7 +157,7 @@ static void adopt(struct service *s, const struct row *r)
 		w->state = r->state == STATE_BUSY ? WORK_BUSY : WORK_WAITING;
 	}
 	log_vm(LOG_INFO, w->vm, w->lease, "%s: found again: %s", w->scope,
-			r->held ? work_state_to_string(w->state) : "to tidy up");
+		r->held ? work_state_to_string(w->state) : "to tidy up");
 	if (r->held) {
 		work_enter(s, w);
 	} else {
@@ -202,8 +204,10 @@ static void take_leases(struct service *s, const json_t *list)
 
 	for (struct work *w = s->works; w; w = w->next) {
 		leasing |= w->state == WORK_LEASING;
-		/* Not even on the list: closed, and nothing of it is left at GitHub as far as the keeper knows. */
-		if (w->lease[0] && work_is_open(w->state) && w->state != WORK_RELEASING && !listed(list, w->lease))
+		/* Not even on the list: closed, and nothing of it is left at GitHub as far as the keeper
+		 * knows. */
+		if (w->lease[0] && work_is_open(w->state) && w->state != WORK_RELEASING &&
+			!listed(list, w->lease))
 			lease_ended(s, w, HAPPENING_DOUBT, "");
 	}
 	for (size_t i = 0; i < json_array_size(list); i++) {
@@ -237,7 +241,8 @@ static void on_leases(void *userdata, uint64_t number, const struct keeper_link_
 		take_leases(s, list);
 		s->leases_known = true;
 	} else if (a->code != -ENOTCONN) {
-		log_warning("the keeper's leases cannot be read: %s", a->code < 0 ? a->text : "not the expected document");
+		log_warning("the keeper's leases cannot be read: %s",
+			a->code < 0 ? a->text : "not the expected document");
 	}
 	json_decref(root);
 	service_ask_leases(s, LEASES_INTERVAL_MS);
@@ -303,11 +308,12 @@ static void on_list(void *userdata, uint64_t number, const struct keeper_link_an
 			n += pool && strcmp(pool, conf->pool) == 0;
 		}
 		if (n == 0)
-			log_error("%s: pool %s has no VM, so nothing can be served; add one with: boxery-host pool add NAME",
-					conf->repo, conf->pool);
+			log_error("%s: pool %s has no VM, so nothing can be served; add one with: "
+				  "boxery-host pool add NAME",
+				conf->repo, conf->pool);
 		else if (n < conf->min_ready)
-			log_warning("%s: pool %s has %u VMs, fewer than min_ready (%u)", conf->repo, conf->pool, n,
-					conf->min_ready);
+			log_warning("%s: pool %s has %u VMs, fewer than min_ready (%u)", conf->repo,
+				conf->pool, n, conf->min_ready);
 	}
 	json_decref(root);
 }

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-#define WORKS_MAX 8192 /* far above what max allows, below what the keeper keeps of closed leases times its VMs */
+#define WORKS_MAX                                                                                            \
+	8192 /* far above what max allows, below what the keeper keeps of closed leases times its VMs */
 
 uint64_t service_now_ms(void)
 {
@@ -72,10 +73,10 @@ static void tell_status(struct service *s)
 	}
 	for (unsigned i = 0; i < s->config->n_entries; i++)
 		wanted += s->entries[i].wanted;
-	if (str_format(text, "%s%s: %s; %u queued, %u leases, %u busy, %u to tidy up%s", s->config->entries[0].repo,
-			    s->config->n_entries > 1 ? " and others" : "", first, wanted, open, busy, closing,
-			    keeper_link_is_up(s->keeper) ? "" : "; no keeper") < 0 ||
-			strcmp(text, s->status) == 0)
+	if (str_format(text, "%s%s: %s; %u queued, %u leases, %u busy, %u to tidy up%s",
+		    s->config->entries[0].repo, s->config->n_entries > 1 ? " and others" : "", first, wanted,
+		    open, busy, closing, keeper_link_is_up(s->keeper) ? "" : "; no keeper") < 0 ||
+		strcmp(text, s->status) == 0)
 		return;
 	(void)str_copy(s->status, text);
 	(void)sd_notifyf(0, "STATUS=%s", text);
@@ -191,7 +192,7 @@ static const struct keeper_link_ops keeper_ops = {
 };
 
 int service_new(const struct hostconf *host, struct runners_config *config, const char *const *keeper_argv,
-		struct service **ret, struct error *e)
+	struct service **ret, struct error *e)
 {
 	CLEANUP(service_freep) struct service *s = calloc(1, sizeof(*s));
 	int r;

@@ -1,19 +1,19 @@
 #ifndef BOXERY_MANAGER_WORK_H
 #define BOXERY_MANAGER_WORK_H
 /*
- * The life of one lease as the runner service sees it, as data: pure, no I/O, no clock. work_step() is the only place
- * that knows an edge and the only one that changes a state; absent means ignored, so late and repeated answers do no harm.
- * What a state does when it is entered is in life.c and closing.c.
+ * The life of one lease as the runner service sees it, as data: pure, no I/O, no clock. work_step() is the
+ * only place that knows an edge and the only one that changes a state; absent means ignored, so late and
+ * repeated answers do no harm. What a state does when it is entered is in life.c and closing.c.
  *
  *   LEASING -> PLANNING -> MINTING -> RECORDING -> DELIVERING -> WAITING -> IDLE <-> BUSY      the VM is ours
  *                  \          \           \            \           \        /        /
  *                   +----------+-----------+------------+-> RELEASING <- DELETING <-+
  *                                                               |      (asks GitHub first)
- *   VM ended by itself: from any of these ------------------> closing: ASKING, NAMING, LOOKING, CLEARING, FORGETTING
- *                                                               (PAUSED between tries) -> DONE
+ *   VM ended by itself: from any of these ------------------> closing: ASKING, NAMING, LOOKING, CLEARING,
+ * FORGETTING (PAUSED between tries) -> DONE
  *
- * The order inside closing is work_close()'s: outcome first, the registration's end last, because the keeper lists a
- * closed lease until its registration is known to be gone. That list is what a restart works off.
+ * The order inside closing is work_close()'s: outcome first, the registration's end last, because the keeper
+ * lists a closed lease until its registration is known to be gone. That list is what a restart works off.
  */
 #include "manager/config.h"
 #include "manager/outcome.h"
@@ -37,7 +37,8 @@ enum work_state {
 	WORK_IDLE,
 	/* GitHub says that it has a job. Nothing here ends it; the lease's own expiry does. */
 	WORK_BUSY,
-	/* A running guest is to be taken back: its registration goes first, and GitHub decides (422: it is busy after all). */
+	/* A running guest is to be taken back: its registration goes first, and GitHub decides (422: it is
+	   busy after all). */
 	WORK_DELETING,
 	/* The keeper is asked to take the VM back. Repeated until it answers. */
 	WORK_RELEASING,
@@ -68,16 +69,16 @@ enum work_event {
 	WORK_EV_DELIVERED,
 	WORK_EV_DELIVER_FAILED,
 	WORK_EV_ONLINE, /* seen, without a job */
-	WORK_EV_BUSY,   /* seen with a job, or a DELETE was refused for that reason */
+	WORK_EV_BUSY,	/* seen with a job, or a DELETE was refused for that reason */
 	WORK_EV_OVERDUE,
 	WORK_EV_DELETED,      /* 204 or 404 */
 	WORK_EV_UNKNOWN,      /* GitHub could not be asked */
 	WORK_EV_RELEASED,     /* or was closed already */
-	WORK_EV_ENDED,        /* the keeper is resetting the VM */
-	WORK_EV_STOP,         /* the service is ending */
+	WORK_EV_ENDED,	      /* the keeper is resetting the VM */
+	WORK_EV_STOP,	      /* the service is ending */
 	WORK_EV_KEEPER_ERROR, /* the keeper could not be asked, or refused */
 	WORK_EV_DECIDED,      /* the outcome is known */
-	WORK_EV_AGAIN,        /* it is too early to tell */
+	WORK_EV_AGAIN,	      /* it is too early to tell */
 	WORK_EV_NAMED,
 	WORK_EV_FOUND,
 	WORK_EV_ABSENT,
@@ -99,11 +100,11 @@ struct work {
 	enum registration registration; /* what the keeper has committed */
 	int jit_fd;
 
-	bool delivered;  /* the secret may have left the host */
-	bool deleted;    /* GitHub has no such registration (any more), or never had one */
-	bool closed;     /* the keeper has closed the lease */
+	bool delivered; /* the secret may have left the host */
+	bool deleted;	/* GitHub has no such registration (any more), or never had one */
+	bool closed;	/* the keeper has closed the lease */
 	bool seen_online, took_job, job_told;
-	bool asking;     /* a question about the running runner is on its way */
+	bool asking;	 /* a question about the running runner is on its way */
 	bool delivering; /* the keeper's answer to DELIVER is on its way */
 	char job[JOB_NAME_SHOWN_MAX];
 	enum outcome outcome;
@@ -120,12 +121,14 @@ struct work {
 	unsigned tries;
 };
 
-/* True when the event changed the state (or entered it again, after a wait); false: ignored, nothing changed. */
+/* True when the event changed the state (or entered it again, after a wait); false: ignored, nothing changed.
+ */
 bool work_step(struct work *w, enum work_event event, uint64_t now_ms);
-/* What is still to be done for a lease whose VM is not ours any more. Sets the outcome of a guest that got nothing. */
+/* What is still to be done for a lease whose VM is not ours any more. Sets the outcome of a guest that got
+ * nothing. */
 enum work_state work_close(struct work *w);
-bool work_is_open(enum work_state s);     /* the VM is ours, or may become so */
-bool work_is_watched(enum work_state s);  /* WAITING, IDLE, BUSY: GitHub is asked about the runner */
+bool work_is_open(enum work_state s);	     /* the VM is ours, or may become so */
+bool work_is_watched(enum work_state s);     /* WAITING, IDLE, BUSY: GitHub is asked about the runner */
 bool work_is_unfilled(const struct work *w); /* open, and will take a job that is queued now */
 
 #define WORK_GONE_GRACE_MS 120000 /* a runner without registration has this long to power its guest off */

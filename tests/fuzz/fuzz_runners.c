@@ -15,9 +15,11 @@ static void holds(const struct runners_config *c)
 
 		assert(scope_check(entry->repo, NULL) == 0 && name_valid(entry->pool));
 		assert(entry->max >= 1 && entry->max <= 100 && entry->min_ready <= entry->max);
-		assert(entry->start_timeout_ms >= 10000 && entry->idle_timeout_ms >= 10000 && entry->job_timeout_ms >= 60000);
+		assert(entry->start_timeout_ms >= 10000 && entry->idle_timeout_ms >= 10000 &&
+			entry->job_timeout_ms >= 60000);
 		/* The keeper must take a lease of this length. */
-		assert(entry->start_timeout_ms + entry->idle_timeout_ms + entry->job_timeout_ms + 60000 <= KEEPER_TTL_MAX_MS);
+		assert(entry->start_timeout_ms + entry->idle_timeout_ms + entry->job_timeout_ms + 60000 <=
+			KEEPER_TTL_MAX_MS);
 		assert(entry->n_labels >= 1 && entry->n_labels <= RUNNERS_LABELS_MAX);
 		for (unsigned l = 0; l < entry->n_labels; l++)
 			assert(entry->labels[l][0] && !strpbrk(entry->labels[l], ", \"\\\n\t\x7f"));
@@ -34,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (r < 0) {
 		assert(r == -EBADMSG && !c && e.code == EBADMSG);
-		assert(strncmp(e.text, "fuzz.yaml:", 10) == 0 && !strchr(e.text, '\n') && !strchr(e.text, '\x1b'));
+		assert(strncmp(e.text, "fuzz.yaml:", 10) == 0 && !strchr(e.text, '\n') &&
+			!strchr(e.text, '\x1b'));
 		return 0;
 	}
 	holds(c);

@@ -1,4 +1,5 @@
-/* runners.yaml: limits, and that nothing comes out of a file that is refused. The sentences are in tests/golden/runners. */
+/* runners.yaml: limits, and that nothing comes out of a file that is refused. The sentences are in
+ * tests/golden/runners. */
 #include "manager/config.h"
 #include "manager/lock.h"
 #include "tests/unit/testing.h"
@@ -69,17 +70,25 @@ static void test_limits(void **state)
 	for (int i = 0; i <= RUNNERS_LABELS_MAX; i++)
 		assert_int_equal(buf_addf(&b, "    - l%d\n", i), 0);
 	assert_fails(parse(b.data, &c, &e), EBADMSG, &e, "more than 20 labels");
-	assert_fails(parse(LEAST "    labels: [01234567890123456789012345678901234567890123456789012345678901234]\n", &c, &e),
-			EBADMSG, &e, "1 to 64 characters");
+	assert_fails(
+		parse(LEAST
+			"    labels: [01234567890123456789012345678901234567890123456789012345678901234]\n",
+			&c, &e),
+		EBADMSG, &e, "1 to 64 characters");
 	assert_null(c);
 
 	/* Every limit, from both sides. */
 	static const struct {
 		const char *key, *good, *bad;
 	} limits[] = {
-		{ "start_timeout", "10s", "9s" }, { "start_timeout", "1h", "3601s" }, { "idle_timeout", "10s", "9s" },
-		{ "idle_timeout", "1d", "25h" },  { "job_timeout", "1m", "59s" },     { "job_timeout", "5d", "121h" },
-		{ "max", "100", "101" },	  { "min_ready", "0", "-1" },
+		{"start_timeout", "10s", "9s"},
+		{"start_timeout", "1h", "3601s"},
+		{"idle_timeout", "10s", "9s"},
+		{"idle_timeout", "1d", "25h"},
+		{"job_timeout", "1m", "59s"},
+		{"job_timeout", "5d", "121h"},
+		{"max", "100", "101"},
+		{"min_ready", "0", "-1"},
 	};
 	for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
 		char text[200];
@@ -100,7 +109,8 @@ static void test_damaged(void **state)
 {
 	static const char whole[] = "version: 1\npoll_interval: 5s\nrunners:\n  - repo: octo/private\n"
 				    "    labels: [a, \"b\"]\n    pool: p\n    min_ready: 1\n    max: 2\n";
-	static const unsigned char bytes[] = { 0, '\t', '\n', '"', '&', '*', ':', '[', '{', '|', '%', 0x80, 0xff };
+	static const unsigned char bytes[] = {
+		0, '\t', '\n', '"', '&', '*', ':', '[', '{', '|', '%', 0x80, 0xff};
 	char text[sizeof(whole)];
 
 	for (size_t i = 0; i < sizeof(whole); i++) {
@@ -112,7 +122,8 @@ static void test_damaged(void **state)
 			memcpy(text, whole, sizeof(whole));
 			text[i] = (char)bytes[b];
 			c = NULL;
-			assert_true((runners_config_parse("f", text, sizeof(whole) - 1, &c, NULL) == 0) == (c != NULL));
+			assert_true((runners_config_parse("f", text, sizeof(whole) - 1, &c, NULL) == 0) ==
+				    (c != NULL));
 			runners_config_free(c);
 		}
 	}

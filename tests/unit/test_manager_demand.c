@@ -21,7 +21,8 @@ static void entry_with(struct runners_entry *entry, unsigned n, ...)
 	entry->n_labels = 0;
 	va_start(ap, n);
 	for (unsigned i = 0; i < n; i++)
-		(void)snprintf(entry->labels[entry->n_labels++], RUNNERS_LABEL_MAX, "%s", va_arg(ap, const char *));
+		(void)snprintf(
+			entry->labels[entry->n_labels++], RUNNERS_LABEL_MAX, "%s", va_arg(ap, const char *));
 	va_end(ap);
 }
 
@@ -58,8 +59,8 @@ static void test_wanted(void **state)
 
 static void test_broken_lists(void **state)
 {
-	static const char *const bad[] = { "", "{", "[]", "{}", "{\"jobs\":{}}", "{\"jobs\":[]", "null",
-		"{\"jobs\":[],\"jobs\":[]}", "{\"jobs\":[{\"name\":\"\\u0000\"}]}" };
+	static const char *const bad[] = {"", "{", "[]", "{}", "{\"jobs\":{}}", "{\"jobs\":[]", "null",
+		"{\"jobs\":[],\"jobs\":[]}", "{\"jobs\":[{\"name\":\"\\u0000\"}]}"};
 	struct error e = ERROR_INIT;
 	struct jobs *j = NULL;
 
@@ -80,7 +81,7 @@ static void test_missing(void **state)
 	assert_int_equal(demand_missing(UINT32_MAX, 0, 0, 100), 100);
 }
 
-#define ASK(...) outcome_decide(&(struct outcome_facts){ __VA_ARGS__ })
+#define ASK(...) outcome_decide(&(struct outcome_facts){__VA_ARGS__})
 
 static void test_outcomes(void **state)
 {
@@ -88,33 +89,41 @@ static void test_outcomes(void **state)
 		const char *conclusion;
 		enum outcome outcome;
 	} conclusions[] = {
-		{ "success", OUTCOME_SUCCEEDED }, { "failure", OUTCOME_FAILED }, { "cancelled", OUTCOME_CANCELLED },
-		{ "timed_out", OUTCOME_FAILED },  { "skipped", OUTCOME_CANCELLED }, { "something new", OUTCOME_FAILED },
+		{"success", OUTCOME_SUCCEEDED},
+		{"failure", OUTCOME_FAILED},
+		{"cancelled", OUTCOME_CANCELLED},
+		{"timed_out", OUTCOME_FAILED},
+		{"skipped", OUTCOME_CANCELLED},
+		{"something new", OUTCOME_FAILED},
 	};
-	struct job_view running = { .status = JOB_RUNNING };
+	struct job_view running = {.status = JOB_RUNNING};
 
 	for (size_t i = 0; i < ARRAY_SIZE(conclusions); i++) {
-		struct job_view done = { .status = JOB_COMPLETED };
+		struct job_view done = {.status = JOB_COMPLETED};
 
 		(void)snprintf(done.conclusion, sizeof(done.conclusion), "%s", conclusions[i].conclusion);
 		/* GitHub's word counts, however the guest ended. */
 		for (int cause = 0; cause < HAPPENING_COUNT; cause++) {
-			enum outcome got = ASK(.job = &done, .cause = (enum vm_happening)cause, .patient = true);
+			enum outcome got =
+				ASK(.job = &done, .cause = (enum vm_happening)cause, .patient = true);
 
 			assert_int_equal(got, conclusions[i].outcome);
 			assert_true(outcome_had_job(got));
 		}
 	}
 	assert_int_equal(ASK(.job = &running, .cause = HAPPENING_STOPPED, .patient = true), OUTCOME_UNKNOWN);
-	assert_int_equal(ASK(.job = &running, .cause = HAPPENING_STOPPED, .clean_end = true), OUTCOME_GUEST_DIED);
-	assert_int_equal(ASK(.job = &running, .cause = HAPPENING_EXPIRED, .patient = true), OUTCOME_JOB_DEADLINE);
+	assert_int_equal(
+		ASK(.job = &running, .cause = HAPPENING_STOPPED, .clean_end = true), OUTCOME_GUEST_DIED);
+	assert_int_equal(
+		ASK(.job = &running, .cause = HAPPENING_EXPIRED, .patient = true), OUTCOME_JOB_DEADLINE);
 	assert_int_equal(ASK(.cause = HAPPENING_EXPIRED, .seen_busy = true), OUTCOME_JOB_DEADLINE);
 	assert_int_equal(ASK(.cause = HAPPENING_EXPIRED, .seen_online = true), OUTCOME_NO_JOB);
 	assert_int_equal(ASK(.cause = HAPPENING_EXPIRED), OUTCOME_NEVER_CONNECTED);
 	assert_int_equal(ASK(.cause = HAPPENING_STOPPED, .patient = true), OUTCOME_UNKNOWN);
 	assert_int_equal(ASK(.cause = HAPPENING_STOPPED, .clean_end = true), OUTCOME_NO_JOB);
 	assert_int_equal(ASK(.cause = HAPPENING_STOPPED), OUTCOME_GUEST_DIED);
-	assert_int_equal(ASK(.cause = HAPPENING_STOPPED, .clean_end = true, .seen_busy = true), OUTCOME_GUEST_DIED);
+	assert_int_equal(
+		ASK(.cause = HAPPENING_STOPPED, .clean_end = true, .seen_busy = true), OUTCOME_GUEST_DIED);
 	for (int i = 0; i < OUTCOME_COUNT; i++) {
 		enum outcome back;
 

@@ -1,4 +1,5 @@
-/* The life of a lease: every (state, event) pair against what is expected, and what no sequence of events may do. */
+/* The life of a lease: every (state, event) pair against what is expected, and what no sequence of events may
+ * do. */
 #include "manager/backoff.h"
 #include "manager/work.h"
 #include "tests/unit/testing.h"
@@ -9,37 +10,52 @@
 #define CLOSE WORK_NAMING
 static const int expected[WORK_STATE_COUNT][WORK_EVENT_COUNT] = {
 #define TO(x) (WORK_##x + 1)
-	[WORK_LEASING] = { [E(LEASED)] = TO(PLANNING), [E(REFUSED)] = TO(DONE), [E(KEEPER_ERROR)] = TO(DONE) },
-	[WORK_PLANNING] = { [E(PLANNED)] = TO(MINTING), [E(KEEPER_ERROR)] = TO(RELEASING), [E(STOP)] = TO(RELEASING),
-		[E(ENDED)] = CLOSE + 1 },
-	[WORK_MINTING] = { [E(MINTED)] = TO(RECORDING), [E(MINT_FAILED)] = TO(RELEASING), [E(STOP)] = TO(RELEASING),
-		[E(ENDED)] = CLOSE + 1 },
-	[WORK_RECORDING] = { [E(RECORDED)] = TO(DELIVERING), [E(KEEPER_ERROR)] = TO(RELEASING),
-		[E(STOP)] = TO(RELEASING), [E(ENDED)] = CLOSE + 1 },
-	[WORK_DELIVERING] = { [E(DELIVERED)] = TO(WAITING), [E(DELIVER_FAILED)] = TO(RELEASING),
-		[E(ENDED)] = CLOSE + 1 },
-	[WORK_WAITING] = { [E(ONLINE)] = TO(IDLE), [E(BUSY)] = TO(BUSY), [E(OVERDUE)] = TO(DELETING),
-		[E(ENDED)] = CLOSE + 1 },
-	[WORK_IDLE] = { [E(BUSY)] = TO(BUSY), [E(OVERDUE)] = TO(DELETING), [E(ENDED)] = CLOSE + 1 },
-	[WORK_BUSY] = { [E(ONLINE)] = TO(IDLE), [E(OVERDUE)] = TO(DELETING), [E(ENDED)] = CLOSE + 1 },
-	[WORK_DELETING] = { [E(DELETED)] = TO(RELEASING), [E(BUSY)] = TO(BUSY), [E(DUE)] = TO(DELETING),
-		[E(ENDED)] = CLOSE + 1 },
-	[WORK_RELEASING] = { [E(RELEASED)] = CLOSE + 1, [E(ENDED)] = CLOSE + 1, [E(DUE)] = TO(RELEASING) },
-	[WORK_ASKING] = { [E(DECIDED)] = CLOSE + 1, [E(AGAIN)] = TO(PAUSED), [E(UNKNOWN)] = TO(PAUSED) },
-	[WORK_NAMING] = { [E(NAMED)] = CLOSE + 1, [E(KEEPER_ERROR)] = TO(PAUSED) },
-	[WORK_LOOKING] = { [E(FOUND)] = TO(CLEARING), [E(ABSENT)] = TO(FORGETTING), [E(AGAIN)] = TO(PAUSED),
-		[E(UNKNOWN)] = TO(PAUSED) },
-	[WORK_CLEARING] = { [E(DELETED)] = TO(FORGETTING), [E(BUSY)] = TO(PAUSED), [E(UNKNOWN)] = TO(PAUSED) },
-	[WORK_FORGETTING] = { [E(FORGOTTEN)] = TO(DONE), [E(KEEPER_ERROR)] = TO(PAUSED) },
-	[WORK_PAUSED] = { [E(DUE)] = CLOSE + 1 },
+	[WORK_LEASING] = {[E(LEASED)] = TO(PLANNING), [E(REFUSED)] = TO(DONE), [E(KEEPER_ERROR)] = TO(DONE)},
+	[WORK_PLANNING] = {[E(PLANNED)] = TO(MINTING),
+		[E(KEEPER_ERROR)] = TO(RELEASING),
+		[E(STOP)] = TO(RELEASING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_MINTING] = {[E(MINTED)] = TO(RECORDING),
+		[E(MINT_FAILED)] = TO(RELEASING),
+		[E(STOP)] = TO(RELEASING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_RECORDING] = {[E(RECORDED)] = TO(DELIVERING),
+		[E(KEEPER_ERROR)] = TO(RELEASING),
+		[E(STOP)] = TO(RELEASING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_DELIVERING] = {[E(DELIVERED)] = TO(WAITING),
+		[E(DELIVER_FAILED)] = TO(RELEASING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_WAITING] = {[E(ONLINE)] = TO(IDLE),
+		[E(BUSY)] = TO(BUSY),
+		[E(OVERDUE)] = TO(DELETING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_IDLE] = {[E(BUSY)] = TO(BUSY), [E(OVERDUE)] = TO(DELETING), [E(ENDED)] = CLOSE + 1},
+	[WORK_BUSY] = {[E(ONLINE)] = TO(IDLE), [E(OVERDUE)] = TO(DELETING), [E(ENDED)] = CLOSE + 1},
+	[WORK_DELETING] = {[E(DELETED)] = TO(RELEASING),
+		[E(BUSY)] = TO(BUSY),
+		[E(DUE)] = TO(DELETING),
+		[E(ENDED)] = CLOSE + 1},
+	[WORK_RELEASING] = {[E(RELEASED)] = CLOSE + 1, [E(ENDED)] = CLOSE + 1, [E(DUE)] = TO(RELEASING)},
+	[WORK_ASKING] = {[E(DECIDED)] = CLOSE + 1, [E(AGAIN)] = TO(PAUSED), [E(UNKNOWN)] = TO(PAUSED)},
+	[WORK_NAMING] = {[E(NAMED)] = CLOSE + 1, [E(KEEPER_ERROR)] = TO(PAUSED)},
+	[WORK_LOOKING] = {[E(FOUND)] = TO(CLEARING),
+		[E(ABSENT)] = TO(FORGETTING),
+		[E(AGAIN)] = TO(PAUSED),
+		[E(UNKNOWN)] = TO(PAUSED)},
+	[WORK_CLEARING] = {[E(DELETED)] = TO(FORGETTING), [E(BUSY)] = TO(PAUSED), [E(UNKNOWN)] = TO(PAUSED)},
+	[WORK_FORGETTING] = {[E(FORGOTTEN)] = TO(DONE), [E(KEEPER_ERROR)] = TO(PAUSED)},
+	[WORK_PAUSED] = {[E(DUE)] = CLOSE + 1},
 };
 
 static void test_every_pair(void **state)
 {
 	for (int s = 0; s < WORK_STATE_COUNT; s++)
 		for (int ev = 0; ev < WORK_EVENT_COUNT; ev++) {
-			struct work w = { .state = (enum work_state)s, .since_ms = 1, .due_ms = 2,
-				.outcome = OUTCOME_NO_JOB };
+			struct work w = {.state = (enum work_state)s,
+				.since_ms = 1,
+				.due_ms = 2,
+				.outcome = OUTCOME_NO_JOB};
 			bool changed = work_step(&w, (enum work_event)ev, 77);
 
 			assert_non_null(work_state_to_string((enum work_state)s));
@@ -60,7 +76,7 @@ static void test_every_pair(void **state)
 
 static void test_close(void **state)
 {
-	struct work w = { .delivered = true, .registration = REGISTRATION_MADE, .runner_id = 5 };
+	struct work w = {.delivered = true, .registration = REGISTRATION_MADE, .runner_id = 5};
 
 	assert_int_equal(work_close(&w), WORK_ASKING);
 	w.outcome = OUTCOME_FAILED;
@@ -73,7 +89,7 @@ static void test_close(void **state)
 	assert_int_equal(work_close(&w), WORK_DONE);
 
 	/* The guest died before anything was delivered: nobody needs to be asked for the outcome. */
-	w = (struct work){ .registration = REGISTRATION_PLANNED };
+	w = (struct work){.registration = REGISTRATION_PLANNED};
 	assert_int_equal(work_close(&w), WORK_NAMING);
 	assert_int_equal(w.outcome, OUTCOME_GUEST_DIED);
 	w.outcome_stored = true;
@@ -88,7 +104,7 @@ static void test_random_sequences(void **state)
 	uint64_t seed = 42;
 
 	for (int run = 0; run < 20000; run++) {
-		struct work w = { .state = WORK_LEASING };
+		struct work w = {.state = WORK_LEASING};
 		unsigned deliveries = 0, mints = 0;
 
 		for (int i = 0; i < 60 && w.state != WORK_DONE; i++) {
@@ -120,7 +136,7 @@ static void test_random_sequences(void **state)
 static void test_overdue(void **state)
 {
 	struct runners_entry conf;
-	struct work w = { .state = WORK_WAITING, .since_ms = 1000 };
+	struct work w = {.state = WORK_WAITING, .since_ms = 1000};
 
 	runners_entry_defaults(&conf);
 	conf.start_timeout_ms = 10000;
@@ -146,7 +162,7 @@ static void test_overdue(void **state)
 
 static void test_backoff(void **state)
 {
-	struct backoff b = { .min_ms = 1000, .max_ms = 60000 };
+	struct backoff b = {.min_ms = 1000, .max_ms = 60000};
 	uint64_t whole = 1000;
 
 	for (int i = 0; i < 100; i++) {
@@ -165,8 +181,10 @@ static void test_backoff(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_pair), cmocka_unit_test(test_close),
-		cmocka_unit_test(test_random_sequences), cmocka_unit_test(test_overdue),
+		cmocka_unit_test(test_every_pair),
+		cmocka_unit_test(test_close),
+		cmocka_unit_test(test_random_sequences),
+		cmocka_unit_test(test_overdue),
 		cmocka_unit_test(test_backoff),
 	};
 
