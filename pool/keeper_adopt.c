@@ -20,23 +20,33 @@
 #include "pool/keeper.h"
 #include <errno.h>
 
-static int saw_delivered(void *userdata, const struct event_row *v)
-{
-	const struct vm_row *row = userdata;
+struct seen {
+	const struct vm_row *row;
+	bool committed, delivered;
+};
 
-	return v->generation == row->generation && str_equal(v->kind, "delivered") && str_equal(v->lease, row->lease) ? 1 : 0;
+static int see(void *userdata, const struct event_row *v)
+{
+	struct seen *seen = userdata;
+
+	if (v->generation != seen->row->generation || !str_equal(v->lease, seen->row->lease))
+		return 0;
+	seen->committed |= str_equal(v->kind, happening_to_string(HAPPENING_DELIVER));
+	seen->delivered |= str_equal(v->kind, "delivered");
+	return 0;
 }
 
+/* The row "delivered" is younger than the commit's. If that one is forgotten already (only so many are kept), it proves nothing. */
 static void adopt_delivered(struct keeper_vm *v)
 {
 	const struct store_detail cut_off = {.step = "deliver", .reason = "the keeper ended in the middle of its delivery",
 			.outcome = "delivery-failed"};
+	struct seen seen = {.row = &v->row};
 	struct error e = ERROR_INIT;
-	int r = store_event_each(v->k->store, NULL, v->row.lease, KEEPER_HISTORY_MAX, saw_delivered, &v->row, &e);
 
-	if (r < 0)
+	if (store_event_each(v->k->store, NULL, v->row.lease, KEEPER_HISTORY_MAX, see, &seen, &e) < 0)
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "%s", e.text);
-	if (r == 0)
+	else if (seen.committed && !seen.delivered)
 		(void)keeper_apply(v, v->row.generation, HAPPENING_DOUBT, &cut_off, &e);
 }
 

@@ -10,8 +10,7 @@
 #include "linux/log.h"
 #include "pool/keeper.h"
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
 
 /* Longest ready first, so that none grows old. */
@@ -238,31 +237,26 @@ int serve_job_seen(struct request *r, struct error *e)
 }
 
 /* What GitHub and the service add to a lease's timeline. The row is for people: failing to write it fails nothing. */
-static void note(struct request *r, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void note(struct request *r, const char *kind, const char *format, ...)
+static void note(struct request *r, const char *kind, const char *text)
 {
 	struct lease_row lease;
-	char text[REASON_MAX];
-	va_list ap;
 
-	if (store_lease_get(r->k->store, r->in->lease, &lease, NULL) < 0)
-		return;
-	va_start(ap, format);
-	(void)vsnprintf(text, sizeof(text), format, ap);
-	va_end(ap);
-	(void)store_event(r->k->store, lease.vm, lease.id, lease.generation, kind, text, 0, NULL);
+	if (store_lease_get(r->k->store, r->in->lease, &lease, NULL) == 0)
+		(void)store_event(r->k->store, lease.vm, lease.id, lease.generation, kind, text, 0, NULL);
 }
 
 int serve_register(struct request *r, struct error *e)
 {
 	enum registration to = (enum registration)r->in->registration;
 	int code = store_lease_register(r->k->store, r->in->lease, to, r->in->runner_id, e);
+	char text[64] = "";
 
-	if (code == 0 && r->in->runner_id)
-		note(r, "registration", "%s, runner %llu", registration_to_string(to), (unsigned long long)r->in->runner_id);
-	else if (code == 0)
-		note(r, "registration", "%s", registration_to_string(to));
-	return code;
+	if (code < 0)
+		return code;
+	if (r->in->runner_id)
+		(void)str_format(text, "%s, runner %" PRIu64, registration_to_string(to), r->in->runner_id);
+	note(r, "registration", text[0] ? text : registration_to_string(to));
+	return 0;
 }
 
 int serve_note(struct request *r, struct error *e)
@@ -274,17 +268,16 @@ int serve_note(struct request *r, struct error *e)
 	if (code < 0)
 		return code;
 	str_show_n(shown, sizeof(shown), r->in->text, strlen(r->in->text));
-	note(r, "note", "%s", shown);
+	note(r, "note", shown);
 	return 0;
 }
 
 int serve_outcome(struct request *r, struct error *e)
 {
-	if (!r->in->text[0])
-		return error_set(e, EINVAL, "an outcome is a word");
-	int code = store_lease_outcome(r->k->store, r->in->lease, r->in->text, e);
+	int code = r->in->text[0] ? store_lease_outcome(r->k->store, r->in->lease, r->in->text, e) :
+				    error_set(e, EINVAL, "an outcome is a word");
 
 	if (code == 0)
-		note(r, "outcome", "%s", r->in->text);
+		note(r, "outcome", r->in->text);
 	return code;
 }

@@ -30,6 +30,8 @@ class Life(Case):
         self.refused(114, ".", w.call, "OUTCOME", lease=lease["lease"], text="failure")
         w.call("REGISTER", lease=lease["lease"], registration=3)
         self.assertEqual(w.leases(), {})
+        w.call("NOTE", lease=lease["lease"], text="said later")
+        self.assertEqual(w.history(lease=lease["lease"])[-1]["text"], "said later")
         kinds = [e["kind"] for e in w.history(lease=lease["lease"])]
         for kind in ("LEASE", "DELIVER", "delivered", "JOB_SEEN", "STOPPED", "RESET_DONE", "START", "STARTED"):
             self.assertIn(kind, kinds)
@@ -81,6 +83,17 @@ class Life(Case):
         c.close()
         until(lambda: w.running("one") == 2)
         w.await_state("one", "READY")  # and not leased to the one that went
+
+    def test_lessee_that_went_while_it_waited(self):
+        w = self.w
+        w.pool_vm("one")
+        w.call("RELEASE", lease=w.lease()["lease"])
+        for _ in range(10):  # the hang-up and the READY VM in any order
+            c = w.client()
+            c.send("LEASE", holder="h", pool="default", ttl_ms=60000, wait_ms=60000)
+            c.close()
+        until(lambda: w.state("one") == "READY" and not w.leases())
+        w.call("RELEASE", lease=w.lease()["lease"])
 
     def test_waiting_lessees_in_order(self):
         w = self.w

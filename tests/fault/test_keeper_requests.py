@@ -48,6 +48,7 @@ class Requests(Case):
                 (2, "no lease", "REGISTER", {"lease": none, "registration": 1}),
                 (2, "no lease", "OUTCOME", {"lease": none, "text": "x"}),
                 (2, "no lease", "JOB_SEEN", {"lease": none, "text": "x"}),
+                (2, "no lease", "NOTE", {"lease": none, "text": "x"}),
                 (22, "lease id", "RELEASE", {"lease": "abc"}),
                 (22, "lease id", "RELEASE", {"lease": "G" * 32}),
                 (22, "lease id", "RELEASE", {}),
