@@ -3,6 +3,7 @@
 #include "linux/log.h"
 #include "pool/keeper.h"
 #include <stdio.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
@@ -14,6 +15,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "boxery-keeper: takes no arguments; it is configured by host.env, see boxery-keeper(8)\n");
 		return EXIT_STATUS_USAGE;
 	}
+	/* The command that started us may have stood anywhere; that place must not be kept busy. */
+	if (chdir("/") < 0)
+		perror("boxery-keeper: /");
 	log_open("boxery-keeper", getenv("BOXERY_DEBUG") ? LOG_DEBUG : LOG_INFO);
 	r = hostconf_load(&conf, &e);
 	if (r == 0)
