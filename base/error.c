@@ -100,6 +100,7 @@ int error_exit_status(const struct error *e)
 	case EEXIST:
 	case EALREADY:
 	case ESTALE:
+	case EAGAIN:
 		return EXIT_STATUS_CONFLICT;
 	case EBADMSG:
 		return EXIT_STATUS_CONFIG;

@@ -44,10 +44,11 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 	if (v && (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING))
 		return error_set(e, EBUSY, "%s is in no pool; 'boxery-host pool add %s' adds it", in->name, in->name);
 	if (v)
-		return error_set(e, EAGAIN, "%s is %s", in->name,
+		return error_set(e, EAGAIN, "%s is %s%s", in->name,
 				v->removing ? "being removed" :
 				v->row.state == STATE_READY ? "READY, but libvirt has not confirmed it yet" :
-							      state_to_string(v->row.state));
+							      state_to_string(v->row.state),
+				v->row.state == STATE_BROKEN ? "; 'boxery-host pool repair NAME' tries it again" : "");
 	for (size_t i = 0; i < k->n_vms; i++) {
 		v = k->vms[i];
 		if (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING || !str_equal(v->row.pool, pool))

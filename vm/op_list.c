@@ -19,10 +19,14 @@ static int send_entry(
 {
 	struct vm_entry m = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, h->seq)};
 	struct slot place;
+	struct generation last = {0};
 
+	/* Of a stopped VM: the highest life it has had, so that a keeper with an older store does not fall behind it. */
+	if (!life)
+		(void)generation_load(h, name, &last, NULL);
 	(void)str_copy(m.name, name);
 	m.running = life != NULL;
-	m.generation = life ? life->generation : 0;
+	m.generation = life ? life->generation : last.generation;
 	m.plain = !clean_exists(h, name);
 	if (s) {
 		m.slot = s->slot;

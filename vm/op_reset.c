@@ -58,10 +58,17 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	int r;
 
 	(void)res;
-	host_step_begin(h, "destroy");
+	host_step_begin(h, "lock");
 	r = host_lock(h, q->name, &lock, e);
-	if (r == 0)
-		r = host_connect(h, e);
+	if (r < 0 && r != -EBUSY && host_connect(h, NULL) == 0)
+		/* A guest must not live on because its folder cannot be written; the reset has failed all the same. */
+		(void)end_domain(h, q->name, q->generation, NULL);
+	if (r < 0) {
+		host_step_begin(h, "lock");
+		return r;
+	}
+	host_step_begin(h, "connect");
+	r = host_connect(h, e);
 	if (r == 0)
 		r = end_domain(h, q->name, q->generation, e);
 	if (r < 0)

@@ -82,7 +82,7 @@ struct vm_step { /* one stage done, for timelines and progress */
 struct vm_entry { /* a domain or a definition of ours */
 	struct msg_head head;
 	char name[VM_NAME_MAX];
-	uint64_t generation; /* from the domain's metadata */
+	uint64_t generation; /* from the domain's metadata; of a stopped VM the highest it has had, 0: none */
 	uint32_t running;    /* 0: defined only by its settings file */
 	uint32_t plain;      /* 1: no clean image */
 	uint32_t slot, cpus, memory_mib, disk_gib;

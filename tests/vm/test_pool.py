@@ -46,6 +46,8 @@ class Pool(unittest.TestCase):
             self.assertTrue(vm["reason"], vm)
             self.assertIn(vm["reason"][:40], line)
             self.assertIn(vm["step"], step)
+            self.reason = vm["reason"]
+            self.seen = self.lab.inside(["virsh", "-q", "list", "--all"], check=False).stdout
             refused = self.lab.host("lease", "one", check=False)
             self.assertEqual(refused.returncode, 4, refused.stderr)
             self.assertEqual(self.lab.vm("two")["state"], "READY")
@@ -62,14 +64,18 @@ class Pool(unittest.TestCase):
     def test_read_only_image_folder(self):
         folder = os.path.join(self.lab.dir, "image", "run")
 
+        life = " one "
+
         def spoil():
             self.lab.inside(["mount", "--bind", folder, folder])
             self.lab.inside(["mount", "-o", "remount,bind,ro", folder])
-        self.broken_by(spoil, lambda: self.lab.inside(["umount", folder]), ("overlay",))
+        self.broken_by(spoil, lambda: self.lab.inside(["umount", folder]), ("lock",))
+        self.assertNotIn(life, self.seen, "the guest must be off although its folder could not be written")
 
     def test_libvirtd_stopped(self):
         self.broken_by(lambda: run([WORLD, "libvirtd-kill", self.lab.dir]),
-                       lambda: run([WORLD, "libvirtd-start", self.lab.dir]), ("connect", "libvirt"))
+                       lambda: run([WORLD, "libvirtd-start", self.lab.dir]), ("connect",))
+        self.assertIn("libvirt", self.reason)
 
     def cycle(self, name):
         before = self.lab.vm(name)["generation"]
