@@ -79,7 +79,7 @@ static void test_exit_status(void **state)
 	static const struct {
 		int code, status;
 	} table[] = {
-		{ 0, 0 }, { EINVAL, 2 }, { ENOENT, 3 }, { ESRCH, 3 }, { EBUSY, 4 }, { EEXIST, 4 }, { EALREADY, 4 },
+		{ 0, 0 }, { EINVAL, 2 }, { ENOENT, 3 }, { ESRCH, 3 }, { EBUSY, 4 }, { EEXIST, 4 }, { EALREADY, 4 }, { EAGAIN, 4 },
 		{ ESTALE, 4 }, { EBADMSG, 5 }, { EACCES, 6 }, { EPERM, 6 }, { ENOSPC, 7 }, { ENOMEM, 7 },
 		{ ENODEV, 7 }, { EOPNOTSUPP, 7 }, { ECONNREFUSED, 8 }, { ENOTCONN, 8 }, { EPIPE, 8 },
 		{ ECONNRESET, 8 }, { ETIMEDOUT, 9 }, { ECANCELED, 130 }, { EINTR, 130 }, { EIO, 1 }, { 12345, 1 },
