@@ -9,12 +9,14 @@
  *   poll_interval: 15s            # 5s..5m
  *   runners:
  *     - repo: OWNER/REPO          # required; each repository once
- *       labels: [self-hosted, linux, x64, boxery]   # default: these, with this machine's architecture (x64
- * or arm64) pool: default             # the pool whose VMs are leased min_ready: 1              # 0..max;
- * fewer pool VMs than this is reported. How many VMs are kept READY is the # pool's own matter; registrations
- * are made on demand only max: 2                    # 1..100 leases at once start_timeout: 5m         #
- * 10s..1h   delivered, but GitHub never saw the runner idle_timeout: 10m         # 10s..1d   online without a
- * job job_timeout: 6h           # 1m..5d    a job; GitHub's own limit is 5 days
+ *       labels: [self-hosted, linux, x64, boxery]   # default: these, with this machine's architecture (x64 or arm64)
+ *       pool: default             # the pool whose VMs are leased
+ *       min_ready: 1              # 0..max; fewer pool VMs than this is reported. How many VMs are kept READY is the
+ *                                 # pool's own matter; registrations are made on demand only
+ *       max: 2                    # 1..100 leases at once
+ *       start_timeout: 5m         # 10s..1h   delivered, but GitHub never saw the runner
+ *       idle_timeout: 10m         # 10s..1d   online without a job
+ *       job_timeout: 6h           # 1m..5d    a job; GitHub's own limit is 5 days
  */
 #include "base/cleanup.h"
 #include "github/proto.h"

@@ -237,6 +237,23 @@ static void tell_job(struct service *s, struct work *w)
 	w->job_told = ask_keeper(s, w, &r, -1, on_job_told) == 0;
 }
 
+static void on_noted(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	(void)userdata, (void)number, (void)a;
+}
+
+/* For the timeline only: whether it arrives decides nothing. */
+static void enter_idle(struct service *s, struct work *w)
+{
+	struct keeper_request r;
+
+	if (w->noted_online)
+		return;
+	keeper_request_init(&r, KEEPER_NOTE);
+	(void)str_copy(r.text, "the runner is online");
+	w->noted_online = ask_keeper(s, w, &r, -1, on_noted) == 0;
+}
+
 static void enter_busy(struct service *s, struct work *w)
 {
 	w->seen_online = true;
@@ -328,7 +345,7 @@ static void (*const enter[WORK_STATE_COUNT])(struct service *s, struct work *w) 
 	[WORK_RECORDING] = enter_registering,
 	[WORK_DELIVERING] = enter_delivering,
 	[WORK_WAITING] = enter_nothing,
-	[WORK_IDLE] = enter_nothing,
+	[WORK_IDLE] = enter_idle,
 	[WORK_BUSY] = enter_busy,
 	[WORK_DELETING] = enter_deleting,
 	[WORK_RELEASING] = enter_releasing,

@@ -11,6 +11,7 @@
 #include "linux/hostconf.h"
 #include "linux/log.h"
 #include "linux/secret.h"
+#include "manager/ask.h"
 #include "manager/lock.h"
 #include "manager/service.h"
 #include <errno.h>
@@ -23,10 +24,11 @@
 #define START_KEEPER "--start-keeper"
 
 static const char usage[] = "usage: boxery-runners [--config FILE] [--debug]\n"
-			    "       boxery-runners --check FILE\n"
+			    "       boxery-runners --check FILE [--offline]\n"
 			    "Serves the repositories in runners.yaml (see boxery-host(8)).\n"
 			    "  --config FILE   another file than runners.yaml in the configuration folder\n"
-			    "  --check FILE    only say whether FILE is right, and what it means\n"
+			    "  --check FILE    only say whether FILE is right, what it means, and whether GitHub lets us serve it\n"
+			    "  --offline       with --check: ask GitHub nothing\n"
 			    "  --debug         say more\n"
 			    "  --help, --version\n";
 
@@ -36,7 +38,7 @@ static int fail(const struct error *e)
 	return error_exit_status(e);
 }
 
-static int check(const char *path)
+static int check(const char *path, bool offline)
 {
 	CLEANUP(runners_config_freep) struct runners_config *c = NULL;
 	struct error e = ERROR_INIT;
@@ -52,7 +54,7 @@ static int check(const char *path)
 		(void)printf("%s: ok: %s: labels %s; pool %s; up to %u at once\n", path, c->entries[i].repo,
 			labels, c->entries[i].pool, c->entries[i].max);
 	}
-	return EXIT_STATUS_OK;
+	return offline ? EXIT_STATUS_OK : ask_repositories(c);
 }
 
 /* What the service runs as a child when the keeper is gone, because starting one takes time. */
@@ -103,6 +105,7 @@ int main(int argc, char *argv[])
 	static const struct option options[] = {
 		{"config", required_argument, NULL, 'c'},
 		{"check", required_argument, NULL, 'n'},
+		{"offline", no_argument, NULL, 'o'},
 		{"debug", no_argument, NULL, 'd'},
 		{"start-keeper", no_argument, NULL, 'k'},
 		{"help", no_argument, NULL, 'h'},
@@ -111,6 +114,7 @@ int main(int argc, char *argv[])
 	};
 	const char *config_path = NULL, *check_path = NULL;
 	int level = LOG_INFO, o;
+	bool offline = false;
 
 	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (o) {
@@ -119,6 +123,9 @@ int main(int argc, char *argv[])
 			break;
 		case 'n':
 			check_path = optarg;
+			break;
+		case 'o':
+			offline = true;
 			break;
 		case 'd':
 			level = LOG_DEBUG;
@@ -135,12 +142,12 @@ int main(int argc, char *argv[])
 			(void)fputs(usage, stderr);
 			return EXIT_STATUS_USAGE;
 		}
-	if (optind < argc || (check_path && config_path)) {
+	if (optind < argc || (check_path && config_path) || (offline && !check_path)) {
 		(void)fputs(usage, stderr);
 		return EXIT_STATUS_USAGE;
 	}
 	if (check_path)
-		return check(check_path);
+		return check(check_path, offline);
 	log_open("boxery-runners", level);
 	return serve(config_path);
 }

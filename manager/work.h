@@ -103,7 +103,7 @@ struct work {
 	bool delivered; /* the secret may have left the host */
 	bool deleted;	/* GitHub has no such registration (any more), or never had one */
 	bool closed;	/* the keeper has closed the lease */
-	bool seen_online, took_job, job_told;
+	bool seen_online, noted_online, took_job, job_told;
 	bool asking;	 /* a question about the running runner is on its way */
 	bool delivering; /* the keeper's answer to DELIVER is on its way */
 	char job[JOB_NAME_SHOWN_MAX];

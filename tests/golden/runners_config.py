@@ -12,7 +12,7 @@ faults = []
 
 
 def said(name):
-    done = subprocess.run([program, "--check", name], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    done = subprocess.run([program, "--offline", "--check", name], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=60)
     return "%d\n%s" % (done.returncode, done.stdout)
 

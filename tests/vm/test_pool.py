@@ -119,6 +119,18 @@ class Pool(unittest.TestCase):
     def test_runners_check(self):
         self.lab.write("config/runners.yaml", "version: 1\nrunners:\n  - repo: octo/private\n    labelz: [x]\n")
         self.refused(5, ["runners.yaml:4", "labelz", "labels"], "runners", "check")
+        self.lab.configure()
+        self.assertIn("private, can be served", self.lab.host("runners", "check").stdout)
+        secrets = os.path.join(self.lab.dir, "config", "runners.env")
+        os.chmod(secrets, 0o644)
+        self.refused(6, ["runners.env", "0644"], "runners", "check")
+        os.chmod(secrets, 0o600)
+        self.lab.emulator.repo("octo/private", private=False)
+        self.refused(6, ["octo/private", "public"], "runners", "check")
+        self.lab.emulator.repo("octo/private", private=True)
+        self.lab.configure(repo="octo/nosuch")
+        self.refused(3, ["octo/nosuch"], "runners", "check")
+        self.assertEqual(self.lab.emulator.runners(), [])
 
 
 if __name__ == "__main__":
