@@ -190,10 +190,16 @@ def stopped_while_minting(w):
 def stopped_before_delivery(w):
     """The JIT config is there and not delivered: everything is put back within the time a stop has."""
     w.on("REGISTER", None)
-    w.on("REGISTER", lambda world, r: world.service.terminate())
+    def stop_and_see_it_heard(world, r):
+        world.service.terminate()
+        end = time.monotonic() + 30
+        while "stopping:" not in world.text() and time.monotonic() < end:
+            time.sleep(0.02)  # the answer must not overtake the signal
+
+    w.on("REGISTER", stop_and_see_it_heard)
     w.job()
     w.start()
-    assert w.service.wait(15) == 0
+    assert w.service.wait(45) == 0
     w.wait_settled()
     assert w.outcomes() == ["not delivered"] and not w.verbs("DELIVER")
 
