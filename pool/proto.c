@@ -38,8 +38,12 @@ const size_t keeper_request_sizes[KEEPER_TYPE_COUNT] = {
 	REQUEST(FILTER),
 	REQUEST(QUIT),
 	REQUEST(NOTE),
+	REQUEST(POOL_SET),
+	REQUEST(POOLS),
+	REQUEST(POOL_KEEP),
+	REQUEST(RENEW),
 };
-_Static_assert(KEEPER_REQUEST_COUNT == 23, "a request is missing in keeper_request_sizes");
+_Static_assert(KEEPER_REQUEST_COUNT == 27, "a request is missing in keeper_request_sizes");
 
 const size_t keeper_answer_sizes[KEEPER_TYPE_COUNT] = {
 	[KEEPER_PROGRESS] = sizeof(struct keeper_progress),

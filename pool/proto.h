@@ -12,11 +12,22 @@
  * LIST               -                                          JSON {"vms":[...]}: every VM, pool or not
  * START, STOP        name (PLAIN)                               address
  * REMOVE             name, FORCE                                -
- * POOL_ADD           name, pool                                 -  captured, COLD; with WAIT: READY
+ * POOL_ADD           name, pool, count                          -  captured, COLD; with WAIT: READY. count > 1: name and further
+ *                                                               VMs name-2 .. name-count that share its clean state
  * POOL_REMOVE        name, FORCE                                -  leaves the pool and is removed, clean image included
  * POOL_REPAIR        name                                       -  BROKEN -> RESETTING; with WAIT: READY
+ * POOL_SET           pool, settings (0: leave as it is)         -  limits of every later start of the pool's VMs; reservations
+ * POOLS              -                                          JSON {"pools":[...]}
+ * POOL_KEEP          name, ttl_ms                               -  the lease that runs now ends in KEPT instead of RESETTING: domain off,
+ *                                                               overlay kept for an admin to look, reset when ttl_ms is over,
+ *                                                               or by POOL_REPAIR; ttl_ms 0 takes it back
  * LEASE              pool or name, holder, scope, ttl_ms, BIND  lease, name, generation, address, runner_name
- *                    wait_ms: -EAGAIN now, or wait this long
+ *                    wait_ms: -EAGAIN now, or wait this long    host_key. text: an ssh public key that shall open root's login
+ *                                                               (installed before anybody's code runs; then the agent is
+ *                                                               not believed any more); never for the runners' holders.
+ *                    name + BROKEN: an admin looks: no repair   generation, text: where the kept overlay is
+ *                                                               and no reset until it is released (state MAINTENANCE)
+ * RENEW              lease, ttl_ms                              -  from now; never shorter than what is left only if FORCE
  * LEASES             holder ("" all)                            JSON {"leases":[...]}: open ones, and closed ones whose
  *                                                               registration is not known to be gone (the sweep list)
  * REGISTER           lease, registration, runner_id             -  what is known about the GitHub registration
@@ -37,11 +48,13 @@
  * LEASE: a name wins over a pool. ttl_ms 0 is KEEPER_TTL_DEFAULT_MS. wait_ms that passes in vain is -EAGAIN too.
  *
  * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
- * vms      name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
+ * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, kept_for_ms)
+ *          name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
  *          (what libvirt said last) work (operation under way, or "") lease holder since age_ms (-1: of another boot)
  * leases   lease vm pool holder scope runner_name generation runner_id registration open bound state (of its VM while open;
  *          an open lease of a RESETTING VM has ended and is closed with the reset) opened closed expires_in_ms job outcome
  *          end_reason
+ * pools    name vms ready leased broken, and the settings under their names (0: none set)
  */
 #include "base/parse.h"
 #include "linux/msg.h"
@@ -81,6 +94,10 @@ enum keeper_type {
 	KEEPER_FILTER,
 	KEEPER_QUIT,
 	KEEPER_NOTE,
+	KEEPER_POOL_SET,
+	KEEPER_POOLS,
+	KEEPER_POOL_KEEP,
+	KEEPER_RENEW,
 	KEEPER_REQUEST_COUNT,
 	/* keeper -> client */
 	KEEPER_PROGRESS = 64,
@@ -93,6 +110,7 @@ enum keeper_flag {
 	KEEPER_FLAG_FORCE = 1 << 0,
 	KEEPER_FLAG_BIND = 1 << 1, /* the lease ends with this connection */
 	KEEPER_FLAG_WAIT = 1 << 2,
+	KEEPER_FLAG_BROKEN = 1 << 4, /* LEASE: a BROKEN VM, to look at it */
 	KEEPER_FLAG_ALL = 1 << 3,  /* LEASES: every closed lease that is still kept, too */
 };
 
@@ -107,6 +125,18 @@ enum registration {
 const char *registration_to_string(enum registration v); /* none planned made gone */
 int registration_from_string(const char *s, enum registration *ret);
 
+/*
+ * What a pool's VMs may use, and how many of its VMs only certain holders may take. A reservation of n for a holder means:
+ * others are refused (or wait) while fewer than n VMs of the pool, READY or already that holder's, would be left for it.
+ */
+#define POOL_SETTING_NONE UINT32_MAX
+struct pool_settings {
+	uint32_t cpus, memory_mib;                /* of each VM, instead of what `new` said */
+	uint32_t disk_mib_per_s, disk_iops;       /* each VM's disk, reads and writes together */
+	uint32_t net_kib_per_s;                   /* each VM's network, each way */
+	uint32_t reserve_service, reserve_local;  /* VMs for HOLDER_SERVICE and for HOLDER_ONCE */
+};
+
 struct keeper_request {
 	struct msg_head head;
 	char name[VM_NAME_MAX], pool[VM_NAME_MAX], image[VM_NAME_MAX];
@@ -115,6 +145,8 @@ struct keeper_request {
 	uint32_t cpus, memory_mib, disk_gib;
 	uint64_t ttl_ms, wait_ms, runner_id;
 	char text[KEEPER_TEXT_MAX];
+	uint32_t count; /* POOL_ADD; 0 is 1 */
+	struct pool_settings settings; /* POOL_SET; 0: leave as it is, POOL_SETTING_NONE: no limit any more */
 };
 
 struct keeper_progress {
@@ -128,6 +160,7 @@ struct keeper_reply {
 	char name[VM_NAME_MAX], lease[LEASE_ID_MAX], runner_name[RUNNER_NAME_MAX], address[46];
 	uint64_t generation;
 	char text[KEEPER_TEXT_MAX];
+	char host_key[512]; /* LEASE: "ssh-ed25519 BASE64" of this life */
 };
 
 struct keeper_event {

@@ -11,11 +11,15 @@
  * VM_CHECK    -                              connects, creates or starts network, filter and host rules; VM_STEP per check,
  *                                            text says virtualisation in use and why (probed by starting a guest)
  * VM_NEW      name, slot, cpus, memory_mib,  vms/NAME.env and the disk overlay vms/NAME.qcow2 on base/BASE
- *             disk_gib, image
+ *             disk_gib, image            or, with clean_of, no disk of its own: its starts are on images/CLEAN_OF@boxery-clean
  * VM_START    name, generation, flags,       refuses a generation not above the recorded one, unless that very domain runs;
  *             delivery/admin key lines       overlay run/NAME.qcow2 (pool) or own disk (plain), domain, agent, begin, clean check;
  *                                            result: host_key, address, kvm
- * VM_RESET    name, generation               destroys the domain whatever its generation is up to `generation`, drops the overlay
+ * VM_RESET    name, generation, flags        destroys the domain whatever its generation is up to `generation`, drops the overlay;
+ *                                            VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
+ *                                            larger than BOXERY_EVIDENCE_MAX); a later reset without the flag drops that too;
+ *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is
+ * VM_GRANT    name, generation, key_line     adds one ssh public key to root's keys of a READY guest, through the agent
  * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms
  * VM_CAPTURE  name                           plain VM that is off: its disk becomes images/NAME@boxery-clean/, read-only, bound to
  *                                            the base by identity and hash; the last good one is never deleted before
@@ -23,6 +27,7 @@
  * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
  * VM_LIST     -                              a VM_ENTRY per domain that carries our metadata, and per settings file without one
  * VM_WATCH    -                              on (re)connect: VM_ENTRY for each of our domains, then VM_EVENT SNAPSHOT;
+ *                                            (an entry whose files are gone or changed says so in `trouble`)
  *                                            then VM_EVENT per change, and the same listing again every 10 s. Keeps
  *                                            consoles under their cap. Libvirt gone: VM_EVENT DISCONNECTED, retries.
  */
@@ -47,6 +52,7 @@ enum vm_verb {
 	VM_FILTER,
 	VM_LIST,
 	VM_WATCH,
+	VM_GRANT,
 	/* answers */
 	VM_STEP = 32,
 	VM_ENTRY,
@@ -58,6 +64,8 @@ enum vm_verb {
 enum vm_flag {
 	VM_FLAG_PLAIN = 1 << 0, /* start: not from a clean image, its own disk, admin key accepted */
 	VM_FLAG_FORCE = 1 << 1,
+	VM_FLAG_EVIDENCE = 1 << 2,
+	VM_FLAG_HALT = 1 << 3,
 };
 
 struct vm_request {
@@ -70,6 +78,9 @@ struct vm_request {
 	uint32_t timeout_ms;
 	char image[VM_NAME_MAX];             /* base image for VM_NEW */
 	char key_line[VM_KEY_LINE_MAX];      /* VM_START: public half of the delivery key (pool) or admin key (plain) */
+	char clean_of[VM_NAME_MAX];          /* VM_NEW: shares this VM's clean state */
+	/* VM_START: of the pool; 0: no limit, or the VM's own */
+	uint32_t start_cpus, start_memory_mib, disk_mib_per_s, disk_iops, net_kib_per_s;
 };
 
 struct vm_step { /* one stage done, for timelines and progress */
@@ -87,6 +98,9 @@ struct vm_entry { /* a domain or a definition of ours */
 	uint32_t plain;      /* 1: no clean image */
 	uint32_t slot, cpus, memory_mib, disk_gib;
 	char address[VM_ADDRESS_MAX];
+	/* "" or a sentence: the overlay of a running VM is gone, its clean image was changed or is missing, its domain was
+	 * edited or is there twice. Doubt: never handed out. */
+	char trouble[VM_TEXT_MAX];
 };
 
 enum vm_event_kind {
