@@ -39,6 +39,12 @@ static int serve_quit(struct request *r, struct error *e)
 	return REPLY_LATER;
 }
 
+/* Requests whose handlers are still to come. */
+static int serve_unknown(struct request *r, struct error *e)
+{
+	return error_set(e, ENOSYS, "this keeper does not do that yet");
+}
+
 static const struct rule {
 	int (*serve)(struct request *r, struct error *e);
 	unsigned needs;
@@ -65,6 +71,10 @@ static const struct rule {
 	[KEEPER_CHECK] = {serve_check, 0},
 	[KEEPER_FILTER] = {serve_filter, NEED_VM},
 	[KEEPER_QUIT] = {serve_quit, ALSO_STOPPING},
+	[KEEPER_POOL_SET] = {serve_unknown, 0},
+	[KEEPER_POOLS] = {serve_unknown, 0},
+	[KEEPER_POOL_KEEP] = {serve_unknown, 0},
+	[KEEPER_RENEW] = {serve_unknown, 0},
 };
 
 int request_rules_check(struct error *e)

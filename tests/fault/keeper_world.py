@@ -28,14 +28,19 @@ SKIP = 77
 BINARIES = os.environ.get("BOXERY_FAULT_BINARIES", "")  # folder with the three executables
 
 TYPES = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEASE LEASES REGISTER DELIVER JOB_SEEN RELEASE "
-         "OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE").split()
+         "OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE POOL_SET "
+         "POOLS POOL_KEEP RENEW").split()
 TYPE = {name: i + 1 for i, name in enumerate(TYPES)}
 PROGRESS, REPLY, EVENT = 64, 65, 66
-REQUEST = Layout(0, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s",
-                 "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms runner_id text")
+# POOL_ADD's count, POOL_SET's settings.
+SETTINGS_FORMAT = "I I I I I I I I"
+SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local"
+REQUEST = Layout(0, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s " + SETTINGS_FORMAT,
+                 "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms runner_id text " +
+                 SETTINGS_NAMES)
 ANSWERS = {
     PROGRESS: Layout(PROGRESS, "512s", "text"),
-    REPLY: Layout(REPLY, "i 41s 33s 65s 46s Q 512s", "code name lease runner_name address generation text"),
+    REPLY: Layout(REPLY, "i 41s 33s 65s 46s Q 512s 512s", "code name lease runner_name address generation text host_key"),
     EVENT: Layout(EVENT, "41s 33s Q i i i 512s", "name lease generation from to what text"),
 }
 FORCE, BIND, WAIT = 1, 2, 4

@@ -22,11 +22,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import proto  # noqa: E402
 
 KEEPER_VERBS = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEASE LEASES REGISTER DELIVER JOB_SEEN "
-                "RELEASE OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE").split()
-REQUEST = proto.Layout(1, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s",
+                "RELEASE OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE "
+                "POOL_SET POOLS POOL_KEEP RENEW").split()
+# POOL_ADD's count, POOL_SET's settings.
+SETTINGS_FORMAT = "I I I I I I I I"
+SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local"
+REQUEST = proto.Layout(1, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s " + SETTINGS_FORMAT,
                        "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms "
-                       "runner_id text")
-REPLY = proto.Layout(65, "i 41s 33s 65s 46s Q 512s", "code name lease runner_name address generation text")
+                       "runner_id text " + SETTINGS_NAMES)
+REPLY = proto.Layout(65, "i 41s 33s 65s 46s Q 512s 512s", "code name lease runner_name address generation text host_key")
 EVENT = proto.Layout(66, "41s 33s Q i i i 512s", "name lease generation from to what text")
 REGISTRATIONS = ["none", "planned", "made", "gone"]
 STATES = ["PLAIN", "COLD", "STARTING", "READY", "LEASED", "DELIVERED", "BUSY", "RESETTING", "BROKEN", "MAINTENANCE", "ADDING"]

@@ -17,10 +17,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORLD = os.path.join(HERE, "world")
 MAGIC, VERSION = 0x59584F42, 1
-VERBS = {v: i + 1 for i, v in enumerate("check new start reset stop capture remove filter list watch".split())}
+VERBS = {v: i + 1 for i, v in enumerate("check new start reset stop capture remove filter list watch grant".split())}
 STEP, ENTRY, EVENT, RESULT = 32, 33, 34, 35
 EVENTS = {1: "snapshot", 2: "stopped", 3: "disconnected", 4: "console-cut"}
-PLAIN, FORCE = 1, 2
+PLAIN, FORCE, EVIDENCE, HALT = 1, 2, 4, 8
 
 
 class Head(ctypes.Structure):
@@ -32,7 +32,9 @@ class Request(ctypes.Structure):
     _fields_ = [("head", Head), ("name", ctypes.c_char * 41), ("generation", ctypes.c_uint64),
                 ("slot", ctypes.c_uint32), ("cpus", ctypes.c_uint32), ("memory_mib", ctypes.c_uint32),
                 ("disk_gib", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
-                ("image", ctypes.c_char * 41), ("key_line", ctypes.c_char * 512)]
+                ("image", ctypes.c_char * 41), ("key_line", ctypes.c_char * 512), ("clean_of", ctypes.c_char * 41),
+                ("start_cpus", ctypes.c_uint32), ("start_memory_mib", ctypes.c_uint32),
+                ("disk_mib_per_s", ctypes.c_uint32), ("disk_iops", ctypes.c_uint32), ("net_kib_per_s", ctypes.c_uint32)]
 
 
 class Step(ctypes.Structure):
@@ -43,7 +45,7 @@ class Entry(ctypes.Structure):
     _fields_ = [("head", Head), ("name", ctypes.c_char * 41), ("generation", ctypes.c_uint64),
                 ("running", ctypes.c_uint32), ("plain", ctypes.c_uint32), ("slot", ctypes.c_uint32),
                 ("cpus", ctypes.c_uint32), ("memory_mib", ctypes.c_uint32), ("disk_gib", ctypes.c_uint32),
-                ("address", ctypes.c_char * 46)]
+                ("address", ctypes.c_char * 46), ("trouble", ctypes.c_char * 512)]
 
 
 class Event(ctypes.Structure):
@@ -194,7 +196,7 @@ def main(argv):
     for a in argv[1:]:
         if "=" in a:
             k, v = a.split("=", 1)
-            text = k in ("image", "key_line")
+            text = k in ("image", "key_line", "clean_of")
             fields[k] = v if text else int(v)
         else:
             name = a
