@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "linux/clock.h"
 #include "linux/file.h"
+#include "vm/disk.h"
 #include "vm/image.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -142,9 +143,7 @@ static int sync_file(const char *path, struct error *e)
 static int write_layer(const struct settings *s, const struct base_image *base, const char *own,
 	const char *to, struct error *e)
 {
-	const char *argv[] = {
-		"qemu-img", "convert", "-q", "-O", "qcow2", "-B", base->disk, "-F", "qcow2", own, to, NULL};
-	int r = image_run(argv, CONVERT_TIMEOUT_MS, NULL, e);
+	int r = disk_layer(own, base->disk, to, e);
 
 	if (r < 0)
 		return error_wrap(e, "cannot copy the disk of %s (is it running?)", s->name);

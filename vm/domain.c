@@ -41,7 +41,7 @@ static int add_attribute(struct buf *b, const char *name, const char *text)
 
 static int add_head(struct buf *b, const struct domain_spec *s)
 {
-	int r = buf_addf(b, "<domain type='%s'>\n", s->kvm ? "kvm" : "qemu");
+	int r = buf_addf(b, "<domain type='%s'>\n", s->type);
 
 	if (r == 0)
 		r = add_element(b, "name", s->name);
@@ -87,6 +87,22 @@ static int add_os(struct buf *b, const struct domain_spec *s, const struct machi
 	return r;
 }
 
+/* Bytes and operations a second, of reads and writes together. */
+static int add_disk_limits(struct buf *b, const struct domain_limits *l)
+{
+	int r = 0;
+
+	if (!l->disk_mib_per_s && !l->disk_iops)
+		return 0;
+	r = buf_addf(b, "<iotune>");
+	if (r == 0 && l->disk_mib_per_s)
+		r = buf_addf(b, "<total_bytes_sec>%llu</total_bytes_sec>",
+			(unsigned long long)l->disk_mib_per_s * 1024 * 1024);
+	if (r == 0 && l->disk_iops)
+		r = buf_addf(b, "<total_iops_sec>%u</total_iops_sec>", l->disk_iops);
+	return r < 0 ? r : buf_addf(b, "</iotune>\n");
+}
+
 static int add_disk(struct buf *b, const struct domain_spec *s)
 {
 	/* The overlay of a life that is reset after any doubt need not be flushed for anybody. */
@@ -96,8 +112,36 @@ static int add_disk(struct buf *b, const struct domain_spec *s)
 		s->disposable ? " cache='unsafe'" : "");
 
 	if (r == 0)
-		r = add_attribute(b, "file", s->disk);
-	return r < 0 ? r : buf_addf(b, "/>\n<target dev='vda' bus='virtio'/>\n</disk>\n");
+		r = add_attribute(b, "file", s->layers[0]);
+	if (r == 0)
+		r = buf_addf(b, "/>\n");
+	for (size_t i = 1; r == 0 && i < s->n_layers; i++) {
+		r = buf_addf(b, "<backingStore type='file'><format type='qcow2'/><source");
+		if (r == 0)
+			r = add_attribute(b, "file", s->layers[i]);
+		if (r == 0)
+			r = buf_addf(b, "/>\n");
+	}
+	if (r == 0)
+		r = buf_addf(b, "<backingStore/>");
+	for (size_t i = 1; r == 0 && i < s->n_layers; i++)
+		r = buf_addf(b, "</backingStore>");
+	if (r == 0)
+		r = buf_addf(b, "\n<target dev='vda' bus='virtio'/>\n");
+	if (r == 0)
+		r = add_disk_limits(b, &s->limits);
+	return r < 0 ? r : buf_addf(b, "</disk>\n");
+}
+
+/* libvirt hands the number to tc, whose kilobyte has 1000 bytes. */
+static int add_net_limits(struct buf *b, const struct domain_limits *l)
+{
+	unsigned long long rate = ((unsigned long long)l->net_kib_per_s * 1024 + 999) / 1000;
+
+	return rate == 0 ? 0
+			 : buf_addf(b,
+				   "<bandwidth><inbound average='%llu'/><outbound average='%llu'/></bandwidth>\n",
+				   rate, rate);
 }
 
 static int add_interface(struct buf *b, const struct domain_spec *s)
@@ -108,6 +152,8 @@ static int add_interface(struct buf *b, const struct domain_spec *s)
 		r = add_attribute(b, "network", s->net_name);
 	if (r == 0)
 		r = buf_addf(b, "/>\n<target dev='%s'/>\n<model type='virtio'/>\n", s->slot->tap);
+	if (r == 0)
+		r = add_net_limits(b, &s->limits);
 	if (r == 0 && s->add_filter)
 		r = s->add_filter(b, s->slot);
 	if (r == 0)
@@ -120,7 +166,7 @@ static int add_devices(struct buf *b, const struct domain_spec *s)
 {
 	int r = buf_addf(b, "<devices>\n");
 
-	if (r == 0 && s->disk)
+	if (r == 0 && s->n_layers > 0)
 		r = add_disk(b, s);
 	if (r == 0 && s->slot)
 		r = add_interface(b, s);

@@ -13,15 +13,25 @@
 
 #define DOMAIN_METADATA_URI "urn:boxery:vm:1"
 #define DOMAIN_XML_MAX (64 * 1024)
+#define DOMAIN_LAYERS_MAX 3
+
+struct domain_limits { /* 0: none */
+	uint32_t disk_mib_per_s, disk_iops; /* reads and writes together */
+	uint32_t net_kib_per_s;		    /* each way */
+};
 
 struct domain_spec {
 	const char *name, *net_name;
 	uint64_t generation;
+	const char *type; /* libvirt's: kvm qemu */
 	const char *arch; /* x86_64 aarch64 */
 	bool kvm;
 	uint32_t cpus, memory_mib;
 	const char *kernel, *initrd, *cmdline; /* the console and the host name are added to cmdline */
-	const char *disk;		       /* NULL: none */
+	/* Top first; all qcow2. Written out as a chain, so that what a file says of its backing file is not asked. */
+	const char *layers[DOMAIN_LAYERS_MAX];
+	size_t n_layers; /* 0: no disk */
+	struct domain_limits limits;
 	bool disposable;		       /* the disk is an overlay that no crash of the host outlives */
 	const char *console;		       /* file, appended to */
 	const struct slot *slot;	       /* NULL: no network, no agent */
@@ -29,6 +39,20 @@ struct domain_spec {
 	int (*add_filter)(struct buf *b, const struct slot *s);
 };
 int domain_render(const struct domain_spec *s, char **ret_xml, struct error *e);
+
+/* What matters of a domain as libvirt has it. */
+struct domain_seen {
+	unsigned disks, interfaces;
+	char layers[DOMAIN_LAYERS_MAX][512]; /* every source file of every disk, top first */
+	unsigned n_layers;		     /* may be more than fit */
+	char mac[18], tap[16];
+	char extra[32]; /* a device that none of ours has, or "" */
+};
+/* -EBADMSG: not a domain's XML. */
+int domain_seen_parse(const char *xml, struct domain_seen *ret, struct error *e);
+/* -ESTALE and a sentence when the disk chain, the network card or the devices are not what we rendered. */
+int domain_seen_check(const struct domain_seen *seen, const char *const *layers, size_t n_layers,
+	const struct slot *slot, struct error *e);
 /* Reads our element back. -EINVAL: not ours, or of another network. */
 int domain_metadata_parse(
 	const char *xml, const char *net_name, char ret_name[static 41], uint64_t *ret_generation);

@@ -10,9 +10,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 
 #define POLL_MS 50
+#define MEMINFO_MAX (64 * 1024)
 
 /* QEMU's own user must be able to pass through, and needs no listing. */
 static const struct {
@@ -135,6 +137,49 @@ int host_free_space_check(const struct host *h, struct error *e)
 	if (mib < FREE_SPACE_MIN_MIB)
 		return error_set(e, ENOSPC, "%s has %llu MiB free; at least %d MiB are needed to start a VM",
 			h->conf.image_dir, (unsigned long long)mib, FREE_SPACE_MIN_MIB);
+	return 0;
+}
+
+int host_size_check(uint32_t cpus, uint32_t memory_mib, struct error *e)
+{
+	struct sysinfo si;
+	uint64_t mib;
+
+	if (sysinfo(&si) < 0)
+		return error_errno(e, errno, "cannot ask for this host's memory");
+	mib = (uint64_t)si.totalram * si.mem_unit / (1024 * 1024);
+	if (memory_mib < MEMORY_MIN_MIB)
+		return error_set(e, EINVAL, "a VM with %u MiB of memory would not boot; give it at least %d",
+			memory_mib, MEMORY_MIN_MIB);
+	if (memory_mib > mib)
+		return error_set(e, ENOMEM, "a VM with %u MiB of memory does not fit: this host has %llu MiB",
+			memory_mib, (unsigned long long)mib);
+	if (cpus == 0 || cpus > (uint32_t)get_nprocs())
+		return error_set(e, EINVAL, "a VM with %u CPUs: this host has %d, so 1 to %d are possible",
+			cpus, get_nprocs(), get_nprocs());
+	return 0;
+}
+
+int host_free_memory_check(uint32_t memory_mib, struct error *e)
+{
+	CLEANUP_FREE char *text = NULL;
+	uint64_t free_mib;
+	const char *line;
+
+	if (file_read(AT_FDCWD, "/proc/meminfo", MEMINFO_MAX, &text, NULL, e) < 0)
+		return error_wrap(e, "free memory of this host");
+	line = strstr(text, "\nMemAvailable:");
+	if (!line)
+		return error_set(e, ENODATA, "/proc/meminfo of this host has no line MemAvailable");
+	line += strcspn(line, "0123456789");
+	for (free_mib = 0; *line >= '0' && *line <= '9'; line++)
+		free_mib = free_mib * 10 + (uint64_t)(*line - '0');
+	free_mib /= 1024;
+	if (free_mib < (uint64_t)memory_mib + MEMORY_SPARE_MIB)
+		return error_set(e, ENOMEM,
+			"a VM with %u MiB does not fit now: this host has %llu MiB of memory free and %d are kept; "
+			"end other VMs first, or give it less",
+			memory_mib, (unsigned long long)free_mib, MEMORY_SPARE_MIB);
 	return 0;
 }
 

@@ -21,6 +21,8 @@
 #define LOCK_TIMEOUT_MS 10000
 #define SHARED_LOCK_TIMEOUT_MS 45000 /* one of them may be probing for KVM */
 #define CONNECT_TIMEOUT_MS 3000	     /* tolerates a libvirtd that is just being restarted */
+#define MEMORY_MIN_MIB 128
+#define MEMORY_SPARE_MIB 128   /* what QEMU itself needs, and the host beside it */
 #define FREE_SPACE_MIN_MIB 512 /* below this nothing is started: a full disk pauses or corrupts guests */
 
 struct host {
@@ -50,6 +52,10 @@ int host_lock(const struct host *h, const char *name, int *ret_fd, struct error 
 /* The lock under which network, filter, guard and probe are changed. */
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e);
 int host_free_space_check(const struct host *h, struct error *e);
+/* Has this host that many CPUs and that much memory at all? */
+int host_size_check(uint32_t cpus, uint32_t memory_mib, struct error *e);
+/* Is that much memory free now? */
+int host_free_memory_check(uint32_t memory_mib, struct error *e);
 
 /* Stages. host_step_begin names what is being done; host_step_done reports it with its time. */
 void host_step_begin(struct host *h, const char *step);

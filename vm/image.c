@@ -2,26 +2,15 @@
 #include "base/str.h"
 #include "linux/file.h"
 #include "linux/spawn.h"
+#include "vm/disk.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
 #define OUTPUT_MAX (64 * 1024)
-#define GIB (1024ull * 1024 * 1024)
-
-int image_run(const char *const *argv, uint64_t timeout_ms, char **ret_stdout, struct error *e)
-{
-	struct spawn_options o = SPAWN_OPTIONS_INIT;
-
-	o.program = argv[0];
-	o.argv = argv;
-	o.search_path = true;
-	return spawn_capture(&o, timeout_ms, OUTPUT_MAX, ret_stdout, e);
-}
 
 int image_identity(const char *path, char ret[static IDENTITY_MAX], struct error *e)
 {
@@ -61,26 +50,6 @@ int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e
 		return error_set(e, EIO, "sha256sum answered nonsense for %s", path);
 	memcpy(ret, out, SHA256_TEXT - 1);
 	ret[SHA256_TEXT - 1] = '\0';
-	return 0;
-}
-
-int image_virtual_size(const char *path, uint64_t *ret, struct error *e)
-{
-	const char *argv[] = {"qemu-img", "info", "-U", "--output=json", path, NULL};
-	CLEANUP_FREE char *out = NULL;
-	json_t *root;
-	json_int_t size;
-	int r;
-
-	r = image_run(argv, QEMU_IMG_TIMEOUT_MS, &out, e);
-	if (r < 0)
-		return error_wrap(e, "%s", path);
-	root = json_loads(out, 0, NULL);
-	size = json_integer_value(json_object_get(root, "virtual-size"));
-	json_decref(root);
-	if (size <= 0)
-		return error_set(e, EIO, "qemu-img does not say how large %s is", path);
-	*ret = (uint64_t)size;
 	return 0;
 }
 
@@ -198,19 +167,16 @@ int base_load_any(const struct host *h, struct base_image *ret, struct error *e)
 int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing,
 	uint32_t size_gib, struct error *e)
 {
-	char temporary[64], final[64], path[VM_PATH_MAX], size[32];
-	const char *argv[] = {"qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", backing, path,
-		size_gib ? size : NULL, NULL};
+	char temporary[64], final[64], path[VM_PATH_MAX];
 	int r;
 
 	(void)str_format(temporary, "%s/.%s.qcow2.new", folder, name);
 	(void)str_format(final, "%s/%s.qcow2", folder, name);
-	(void)str_format(size, "%uG", size_gib);
 	r = HOST_PATH(h, path, e, "%s", temporary);
 	if (r == 0)
 		r = file_remove(h->image_fd, temporary, true, e);
 	if (r == 0)
-		r = image_run(argv, QEMU_IMG_TIMEOUT_MS, NULL, e);
+		r = disk_create(path, backing, size_gib, e);
 	if (r == 0 && renameat(h->image_fd, temporary, h->image_fd, final) < 0)
 		r = error_errno(e, errno, "cannot move the new disk to %s/%s", h->conf.image_dir, final);
 	return r < 0 ? error_wrap(e, "new disk of %s", name) : 0;

@@ -12,8 +12,6 @@
 #include "vm/settings.h"
 
 #define SHA256_TEXT 65
-#define QEMU_IMG_TIMEOUT_MS 30000
-#define CONVERT_TIMEOUT_MS (30 * 60 * 1000)
 #define HASH_TIMEOUT_MS (10 * 60 * 1000)
 
 struct base_image {
@@ -44,11 +42,8 @@ int clean_remove(const struct host *h, const char *vm, struct error *e);
 
 int image_identity(const char *path, char ret[static IDENTITY_MAX], struct error *e);
 int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e);
-int image_virtual_size(const char *path, uint64_t *ret, struct error *e);
 /* Replaces folder/NAME.qcow2 by an empty overlay on `backing`; size_gib 0: as large as the backing file. */
 int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing,
 	uint32_t size_gib, struct error *e);
 int overlay_remove(const struct host *h, const char *folder, const char *name, struct error *e);
-/* Runs a program without output of interest. */
-int image_run(const char *const *argv, uint64_t timeout_ms, char **ret_stdout, struct error *e);
 #endif

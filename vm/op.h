@@ -28,6 +28,4 @@ int op_network(struct host *h, struct error *e);
  * is called for each running one; may be NULL. */
 int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life),
 	void *userdata, struct error *e);
-/* start.c: is what runs the disk chain it should be? */
-int start_check_disks(virDomainPtr d, const char *const *want, size_t n_want, struct error *e);
 #endif

@@ -1,40 +1,19 @@
 #include "base/str.h"
 #include "linux/file.h"
+#include "vm/disk.h"
 #include "vm/image.h"
 #include "vm/op.h"
 #include "vm/slot.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 
 #define GIB (1024ull * 1024 * 1024)
-#define MEMORY_MIN_MIB 128
-
-static int check_sizes(const struct vm_request *q, struct error *e)
-{
-	struct sysinfo si;
-	uint64_t mib;
-
-	if (sysinfo(&si) < 0)
-		return error_errno(e, errno, "cannot ask for this host's memory");
-	mib = (uint64_t)si.totalram * si.mem_unit / (1024 * 1024);
-	if (q->memory_mib < MEMORY_MIN_MIB)
-		return error_set(e, EINVAL, "a VM with %u MiB of memory would not boot; give it at least %d",
-			q->memory_mib, MEMORY_MIN_MIB);
-	if (q->memory_mib > mib)
-		return error_set(e, ENOMEM, "a VM with %u MiB of memory does not fit: this host has %llu MiB",
-			q->memory_mib, (unsigned long long)mib);
-	if (q->cpus == 0 || q->cpus > (uint32_t)get_nprocs())
-		return error_set(e, EINVAL, "a VM with %u CPUs: this host has %d, so 1 to %d are possible",
-			q->cpus, get_nprocs(), get_nprocs());
-	return 0;
-}
 
 static int check_disk(const struct vm_request *q, const struct base_image *base, struct error *e)
 {
 	uint64_t size;
-	int r = image_virtual_size(base->disk, &size, e);
+	int r = disk_virtual_size(base->disk, &size, e);
 
 	if (r < 0)
 		return r;
@@ -84,7 +63,7 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	if (r == 0)
 		r = slot_derive(&h->conf, q->slot, &place, e);
 	if (r == 0)
-		r = check_sizes(q, e);
+		r = host_size_check(q->cpus, q->memory_mib, e);
 	if (r == 0)
 		r = base_load(h, q->image, &base, e);
 	if (r == 0)

@@ -23,11 +23,11 @@
 #include <libvirt/virterror.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BEGIN_TIMEOUT_MS 60000
 #define CLOCK_SKEW_MAX_MS 1000
 #define CLOCK_SKEW_GOOD_MS 500
-#define CHAIN_MAX 3
 #define CREATE_TRIES 3
 #define CREATE_RETRY_MS 200
 
@@ -40,8 +40,10 @@ struct start {
 	struct clean_image clean;
 	struct virt_choice virt;
 	bool plain;
+	uint32_t cpus, memory_mib;
 	uint64_t until_us;
-	const char *chain[CHAIN_MAX]; /* what the disk must consist of, top first */
+	struct generation gen;		      /* what is recorded of this life */
+	const char *chain[DOMAIN_LAYERS_MAX]; /* what the disk must consist of, top first */
 	size_t n_chain;
 	char overlay[VM_PATH_MAX], console[VM_PATH_MAX];
 	virDomainPtr domain;
@@ -68,6 +70,10 @@ static int load(struct start *s, struct error *e)
 	int r;
 
 	r = settings_load(h, s->q->name, &s->s, e);
+	if (r == 0 && s->plain && s->s.clean_of[0])
+		return error_set(e, EINVAL,
+			"%s has no disk of its own: it lives from the clean image of %s, in the pool only", s->s.name,
+			s->s.clean_of);
 	if (r == 0)
 		r = slot_derive(&h->conf, s->s.slot, &s->slot, e);
 	if (r == 0)
@@ -77,7 +83,7 @@ static int load(struct start *s, struct error *e)
 	if (r == 0)
 		r = HOST_PATH(h, s->console, e, "console/%s.log", s->s.name);
 	if (r == 0 && !s->plain)
-		r = clean_load(h, s->s.name, &s->clean, e);
+		r = clean_load(h, settings_clean_name(&s->s), &s->clean, e);
 	return r;
 }
 
@@ -111,39 +117,55 @@ static int running_already(struct start *s, struct vm_result *res, struct error 
 	return 0;
 }
 
-static int prepare_disk(struct start *s, struct error *e)
+static int prepare_plain_disk(struct start *s, struct error *e)
 {
-	struct host *h = s->h;
-	char file[64];
-	int r;
-
-	host_step_begin(h, "overlay");
-	r = host_free_space_check(h, e);
-	if (r < 0)
-		return r;
+	if (!str_equal(s->base.disk_identity, s->s.base_identity))
+		return error_set(e, ESTALE,
+			"the base image %s was replaced or changed since %s was made on it; remove the VM and make "
+			"it again",
+			s->s.image, s->s.name);
 	s->chain[s->n_chain++] = s->overlay;
-	if (s->plain) {
-		(void)str_format(file, "vms/%s.qcow2", s->s.name);
-		if (!str_equal(s->base.disk_identity, s->s.base_identity))
-			return error_set(e, ESTALE,
-				"the base image %s was replaced or changed since %s was made on it; remove "
-				"the VM "
-				"and make it again",
-				s->s.image, s->s.name);
-		if (faccessat(h->image_fd, file, F_OK, 0) < 0)
-			return error_errno(e, errno, "the disk of %s, %s", s->s.name, s->overlay);
-		s->chain[s->n_chain++] = s->base.disk;
-		host_step_done(h, "own disk");
-		return 0;
-	}
-	r = clean_check(h, s->s.name, &s->clean, e);
+	s->chain[s->n_chain++] = s->base.disk;
+	return 0;
+}
+
+static int prepare_overlay(struct start *s, struct error *e)
+{
+	int r = clean_check(s->h, settings_clean_name(&s->s), &s->clean, e);
+
 	if (r == 0)
-		r = overlay_create(h, "run", s->s.name, s->clean.disk, 0, e);
+		r = overlay_create(s->h, "run", s->s.name, s->clean.disk, 0, e);
 	if (r < 0)
 		return r;
+	(void)str_copy(s->gen.clean_identity, s->clean.disk_identity);
+	s->chain[s->n_chain++] = s->overlay;
 	s->chain[s->n_chain++] = s->clean.disk;
 	s->chain[s->n_chain++] = s->base.disk;
-	host_step_done(h, "fresh, on %s@" CLEAN_LABEL, s->s.name);
+	return 0;
+}
+
+static int prepare_disk(struct start *s, struct error *e)
+{
+	struct stat st;
+	int r;
+
+	host_step_begin(s->h, "overlay");
+	r = host_free_space_check(s->h, e);
+	if (r == 0)
+		r = host_free_memory_check(s->memory_mib, e);
+	if (r == 0)
+		r = s->plain ? prepare_plain_disk(s, e) : prepare_overlay(s, e);
+	if (r < 0)
+		return r;
+	if (stat(s->overlay, &st) < 0)
+		return error_errno(e, errno, "the disk of %s, %s", s->s.name, s->overlay);
+	s->gen.plain = s->plain;
+	s->gen.overlay_inode = st.st_ino;
+	(void)str_copy(s->gen.base_identity, s->base.disk_identity);
+	if (s->plain)
+		host_step_done(s->h, "own disk");
+	else
+		host_step_done(s->h, "fresh, on %s@" CLEAN_LABEL, settings_clean_name(&s->s));
 	return 0;
 }
 
@@ -198,17 +220,19 @@ static int create_with_retry(struct start *s, const char *xml, struct error *e)
 static int create_domain(struct start *s, struct error *e)
 {
 	const struct filter_ops *filter = filter_implementation(s->h);
-	const struct domain_spec spec = {.name = s->s.name,
+	struct domain_spec spec = {.name = s->s.name,
 		.net_name = s->h->conf.net_name,
 		.generation = s->q->generation,
+		.type = virt_type(s->virt.kvm),
 		.arch = s->base.arch,
 		.kvm = s->virt.kvm,
-		.cpus = s->s.cpus,
-		.memory_mib = s->s.memory_mib,
+		.cpus = s->cpus,
+		.memory_mib = s->memory_mib,
 		.kernel = s->base.kernel,
 		.initrd = s->base.initrd,
 		.cmdline = s->base.cmdline,
-		.disk = s->overlay,
+		.n_layers = s->n_chain,
+		.limits = {s->q->disk_mib_per_s, s->q->disk_iops, s->q->net_kib_per_s},
 		.disposable = !s->plain,
 		.console = s->console,
 		.slot = &s->slot,
@@ -217,11 +241,12 @@ static int create_domain(struct start *s, struct error *e)
 	int r;
 
 	host_step_begin(s->h, "create");
+	memcpy(spec.layers, s->chain, sizeof(spec.layers));
 	r = domain_render(&spec, &xml, e);
 	if (r == 0)
 		r = prepare_console(s, e);
 	if (r == 0)
-		r = generation_save(s->h, s->s.name, &(struct generation){.generation = s->q->generation}, e);
+		r = generation_save(s->h, s->s.name, &s->gen, e);
 	if (r < 0)
 		return r;
 	s->created = true;
@@ -306,36 +331,6 @@ static int begin(struct start *s, const struct hostkey *key, struct begin_answer
 	return 0;
 }
 
-int start_check_disks(virDomainPtr d, const char *const *want, size_t n_want, struct error *e)
-{
-	virDomainPtr list[] = {d, NULL};
-	virDomainStatsRecordPtr *stats = NULL;
-	char field[32];
-	unsigned count = 0;
-	int r = 0;
-
-	if (virDomainListGetStats(
-		    list, VIR_DOMAIN_STATS_BLOCK, &stats, VIR_CONNECT_GET_ALL_DOMAINS_STATS_BACKING) != 1) {
-		r = virt_error(e, "cannot ask for the disks of %s", virDomainGetName(d));
-	} else {
-		(void)virTypedParamsGetUInt(stats[0]->params, stats[0]->nparams, "block.count", &count);
-		if (count != n_want)
-			r = error_set(e, ESTALE, "the disk of %s has %u layers, not %zu", virDomainGetName(d),
-				count, n_want);
-		for (size_t i = 0; r == 0 && i < n_want; i++) {
-			const char *path = NULL;
-
-			(void)str_format(field, "block.%zu.path", i);
-			(void)virTypedParamsGetString(stats[0]->params, stats[0]->nparams, field, &path);
-			if (!str_equal(path, want[i]))
-				r = error_set(e, ESTALE, "layer %zu of the disk of %s is %s, not %s", i,
-					virDomainGetName(d), path ? path : "nothing", want[i]);
-		}
-	}
-	virDomainStatsRecordListFree(stats);
-	return r;
-}
-
 static int check(struct start *s, const struct hostkey *key, const struct begin_answer *a, struct error *e)
 {
 	uint64_t skew;
@@ -366,9 +361,9 @@ static int check(struct start *s, const struct hostkey *key, const struct begin_
 	if (skew >= CLOCK_SKEW_MAX_MS)
 		return error_set(
 			e, EBADMSG, "the clock of %s is %llu ms off", s->s.name, (unsigned long long)skew);
-	r = start_check_disks(s->domain, s->chain, s->n_chain, e);
+	r = virt_check_devices(s->domain, s->chain, s->n_chain, &s->slot, e);
 	if (r == 0 && !s->plain)
-		r = clean_check(s->h, s->s.name, &s->clean, e);
+		r = clean_check(s->h, settings_clean_name(&s->s), &s->clean, e);
 	if (r == 0 && s->h->conf.net_isolation)
 		r = filter_active(s->h, &s->slot, e);
 	if (r < 0)
@@ -382,7 +377,6 @@ static int run(struct start *s, struct vm_result *res, struct error *e)
 {
 	CLEANUP(hostkey_free) struct hostkey key = {0};
 	struct begin_answer answer;
-	struct generation g = {.generation = s->q->generation, .begun = true, .kvm = s->virt.kvm};
 	int r;
 
 	r = prepare_disk(s, e);
@@ -400,8 +394,11 @@ static int run(struct start *s, struct vm_result *res, struct error *e)
 		r = check(s, &key, &answer, e);
 	if (r < 0)
 		return r;
-	(void)str_copy(g.host_key, key.public_line);
-	r = generation_save(s->h, s->s.name, &g, e);
+	s->gen.begun = true;
+	s->gen.kvm = s->virt.kvm;
+	s->gen.domain_id = virDomainGetID(s->domain);
+	(void)str_copy(s->gen.host_key, key.public_line);
+	r = generation_save(s->h, s->s.name, &s->gen, e);
 	if (r < 0)
 		return r;
 	(void)str_copy(res->host_key, key.public_line);
@@ -427,6 +424,7 @@ int op_start(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	CLEANUP_FD int lock = -1;
 	int r;
 
+	s.gen.generation = q->generation;
 	s.until_us = clock_boot_us() + (q->timeout_ms ? q->timeout_ms : h->conf.start_timeout_ms) * 1000u;
 	host_step_begin(h, "start");
 	if (q->generation == 0)
@@ -440,7 +438,11 @@ int op_start(struct host *h, const struct vm_request *q, struct vm_result *res, 
 		r = running_already(&s, res, e);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	r = virt_choose(h, &s.virt, e);
+	s.cpus = q->start_cpus ? q->start_cpus : s.s.cpus;
+	s.memory_mib = q->start_memory_mib ? q->start_memory_mib : s.s.memory_mib;
+	r = host_size_check(s.cpus, s.memory_mib, e);
+	if (r == 0)
+		r = virt_choose(h, &s.virt, e);
 	if (r == 0)
 		r = run(&s, res, e);
 	if (r < 0)

@@ -98,7 +98,8 @@ static int probe(struct host *h, const struct base_image *base, struct verdict *
 	CLEANUP(virDomainFreep) virDomainPtr old = NULL, d = NULL;
 	CLEANUP_FREE char *xml = NULL;
 	char name[VM_NAME_MAX], console[VM_PATH_MAX];
-	struct domain_spec spec = {.arch = base->arch,
+	struct domain_spec spec = {.type = virt_type(true),
+		.arch = base->arch,
 		.kvm = true,
 		.cpus = 1,
 		.memory_mib = PROBE_MEMORY_MIB,
@@ -180,6 +181,11 @@ static int choose_probed(struct host *h, struct virt_choice *ret, struct error *
 	ret->kvm = v.kvm;
 	(void)str_copy(ret->why, v.why);
 	return 0;
+}
+
+const char *virt_type(bool kvm)
+{
+	return kvm ? "kvm" : "qemu";
 }
 
 int virt_choose(struct host *h, struct virt_choice *ret, struct error *e)

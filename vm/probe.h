@@ -15,5 +15,7 @@ struct virt_choice {
 	bool kvm;
 	char why[200];
 };
+/* libvirt's word for a domain of that kind. */
+const char *virt_type(bool kvm);
 int virt_choose(struct host *h, struct virt_choice *ret, struct error *e);
 #endif

@@ -39,10 +39,20 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 
 		return r < 0 ? r : str_copy(s->image, value);
 	}
+	if (str_equal(key, "CLEAN_OF")) {
+		int r = name_check(value, "CLEAN_OF", e);
+
+		return r < 0 ? r : str_copy(s->clean_of, value);
+	}
 	if (str_equal(key, "BASE_IDENTITY"))
 		return str_copy(s->base_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key)
 							     : 0;
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
+}
+
+const char *settings_clean_name(const struct settings *s)
+{
+	return s->clean_of[0] ? s->clean_of : s->name;
 }
 
 int settings_parse(const char *name, const char *shown, const char *data, size_t len, struct settings *ret,
@@ -97,6 +107,8 @@ int settings_save(const struct host *h, const struct settings *s, struct error *
 
 	r = buf_addf(&b, "SLOT=%u\nCPUS=%u\nMEMORY_MIB=%u\nDISK_GIB=%u\nIMAGE=%s\nBASE_IDENTITY=%s\n",
 		s->slot, s->cpus, s->memory_mib, s->disk_gib, s->image, s->base_identity);
+	if (r == 0 && s->clean_of[0])
+		r = buf_addf(&b, "CLEAN_OF=%s\n", s->clean_of);
 	if (r == 0)
 		r = str_format(file, "vms/%s.env", s->name);
 	if (r < 0)
@@ -144,6 +156,16 @@ static int on_generation(void *userdata, const char *key, const char *value, str
 	}
 	if (str_equal(key, "KVM"))
 		return parse_bool(value, key, &g->kvm, e);
+	if (str_equal(key, "DOMAIN_ID"))
+		return parse_u64(value, key, 0, UINT32_MAX, &g->domain_id, e);
+	if (str_equal(key, "PLAIN"))
+		return parse_bool(value, key, &g->plain, e);
+	if (str_equal(key, "OVERLAY_INODE"))
+		return parse_u64(value, key, 0, UINT64_MAX, &g->overlay_inode, e);
+	if (str_equal(key, "CLEAN_IDENTITY"))
+		return str_copy(g->clean_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
+	if (str_equal(key, "BASE_IDENTITY"))
+		return str_copy(g->base_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
 }
 
@@ -177,7 +199,13 @@ int generation_save(const struct host *h, const char *name, const struct generat
 
 	r = buf_addf(&b, "GENERATION=%llu\n", (unsigned long long)g->generation);
 	if (r == 0 && g->begun)
-		r = buf_addf(&b, "HOST_KEY=%s\nKVM=%s\n", g->host_key, g->kvm ? "yes" : "no");
+		r = buf_addf(&b, "HOST_KEY=%s\nKVM=%s\nDOMAIN_ID=%llu\n", g->host_key, g->kvm ? "yes" : "no",
+			(unsigned long long)g->domain_id);
+	if (r == 0 && g->overlay_inode)
+		r = buf_addf(&b, "PLAIN=%s\nOVERLAY_INODE=%llu\nBASE_IDENTITY=%s\n", g->plain ? "yes" : "no",
+			(unsigned long long)g->overlay_inode, g->base_identity);
+	if (r == 0 && g->overlay_inode && g->clean_identity[0])
+		r = buf_addf(&b, "CLEAN_IDENTITY=%s\n", g->clean_identity);
 	if (r == 0)
 		r = str_format(file, "run/%s.gen", name);
 	if (r < 0)

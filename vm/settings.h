@@ -16,6 +16,7 @@ struct settings {
 	uint32_t slot, cpus, memory_mib, disk_gib;
 	char image[VM_NAME_MAX];	  /* base image */
 	char base_identity[IDENTITY_MAX]; /* of the base disk its overlay was made on */
+	char clean_of[VM_NAME_MAX];	  /* "" or the VM whose clean image it lives from; then it has no disk of its own */
 };
 /* -ENOENT: no VM of that name. */
 int settings_load(const struct host *h, const char *name, struct settings *ret, struct error *e);
@@ -26,11 +27,19 @@ int settings_parse(const char *name, const char *shown, const char *data, size_t
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
 	void *userdata, struct error *e);
 
+/* The VM whose clean image this one's lives start from. */
+const char *settings_clean_name(const struct settings *s);
+
 struct generation {
 	uint64_t generation;
-	bool begun; /* the life passed its check; the fields below are set */
+	bool begun; /* the life passed its check; the next three are set */
 	char host_key[VM_KEY_LINE_MAX];
 	bool kvm;
+	uint64_t domain_id; /* libvirt's number of the domain that was checked; 0: not known */
+	/* What the domain was made with, for whoever looks later whether it is still so. "" and 0: it was not. */
+	bool plain;
+	uint64_t overlay_inode;
+	char clean_identity[IDENTITY_MAX], base_identity[IDENTITY_MAX];
 };
 /* No file: all zero. */
 int generation_load(const struct host *h, const char *name, struct generation *ret, struct error *e);

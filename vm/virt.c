@@ -84,7 +84,7 @@ static bool last_error_is(int code)
 	return v && v->code == code;
 }
 
-int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct error *e)
+int virt_mark(const struct host *h, virDomainPtr d, struct life *ret, struct error *e)
 {
 	CLEANUP_FREE char *xml = NULL;
 
@@ -94,8 +94,27 @@ int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct err
 		return 0;
 	if (!xml)
 		return virt_error(e, "cannot read the metadata of domain %s", virDomainGetName(d));
-	return domain_metadata_parse(xml, h->conf.net_name, ret->name, &ret->generation) == 0 &&
-	       str_equal(ret->name, virDomainGetName(d));
+	return domain_metadata_parse(xml, h->conf.net_name, ret->name, &ret->generation) == 0;
+}
+
+int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct error *e)
+{
+	int r = virt_mark(h, d, ret, e);
+
+	return r == 1 ? str_equal(ret->name, virDomainGetName(d)) : r;
+}
+
+int virt_check_devices(virDomainPtr d, const char *const *layers, size_t n_layers, const struct slot *slot,
+	struct error *e)
+{
+	CLEANUP_FREE char *xml = virDomainGetXMLDesc(d, 0);
+	struct domain_seen seen;
+	int r;
+
+	if (!xml)
+		return virt_error(e, "cannot read the description of domain %s", virDomainGetName(d));
+	r = domain_seen_parse(xml, &seen, e);
+	return r < 0 ? r : domain_seen_check(&seen, layers, n_layers, slot, e);
 }
 
 int virt_find(

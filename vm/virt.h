@@ -2,6 +2,7 @@
 #define BOXERY_VM_VIRT_H
 /* libvirt's domains: which are ours, which life they are, and how they end. */
 #include "vm/host.h"
+#include "vm/slot.h"
 
 #define SETTLE_TIMEOUT_MS                                                                                    \
 	10000			 /* "paused (starting up)" after a libvirtd was killed lasts under a second  \
@@ -28,6 +29,11 @@ struct life { /* from a domain's metadata */
 /* 1 when the domain carries our metadata of this network, 0 when not (foreign, or gone meanwhile), or -errno.
  */
 int virt_life(const struct host *h, virDomainPtr d, struct life *ret, struct error *e);
+/* The same whatever the domain is named: 1 also for another domain that somebody gave a copy of our metadata. */
+int virt_mark(const struct host *h, virDomainPtr d, struct life *ret, struct error *e);
+/* -ESTALE and a sentence when its disk chain, network card or devices are not these. */
+int virt_check_devices(virDomainPtr d, const char *const *layers, size_t n_layers, const struct slot *slot,
+	struct error *e);
 /* 1 and a domain that is ours, 0 when there is none. -EEXIST: a domain of that name is not ours. */
 int virt_find(
 	const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e);

@@ -8,14 +8,15 @@
 #include <string.h>
 
 static int domain(const struct hostconf *conf, bool kvm, bool plain, const char *arch, const char *folder,
-	char **ret, struct error *e)
+	const struct domain_limits *limits, char **ret, struct error *e)
 {
-	char disk[64], console[64], kernel[64], initrd[64];
+	char disk[64], clean[64], base[64], console[64], kernel[64], initrd[64];
 	struct slot slot;
 	const struct domain_spec spec = {
 		.name = "one",
 		.net_name = conf->net_name,
 		.generation = 7,
+		.type = kvm ? "kvm" : "qemu",
 		.arch = arch,
 		.kvm = kvm,
 		.cpus = 2,
@@ -23,7 +24,9 @@ static int domain(const struct hostconf *conf, bool kvm, bool plain, const char 
 		.kernel = kernel,
 		.initrd = initrd,
 		.cmdline = "root=/dev/vda rw quiet",
-		.disk = disk,
+		.layers = {disk, plain ? base : clean, plain ? NULL : base},
+		.n_layers = plain ? 2 : 3,
+		.limits = limits ? *limits : (struct domain_limits){0},
 		.disposable = !plain,
 		.console = console,
 		.slot = &slot,
@@ -31,6 +34,8 @@ static int domain(const struct hostconf *conf, bool kvm, bool plain, const char 
 	};
 
 	(void)str_format(disk, "%s/%s/one.qcow2", folder, plain ? "vms" : "run");
+	(void)str_format(clean, "%s/images/one@boxery-clean/disk.qcow2", folder);
+	(void)str_format(base, "%s/base/debian-12/disk.qcow2", folder);
 	(void)str_format(console, "%s/console/one.log", folder);
 	(void)str_format(kernel, "%s/base/debian-12/vmlinuz", folder);
 	(void)str_format(initrd, "%s/base/debian-12/initrd", folder);
@@ -48,18 +53,22 @@ int main(int argc, char **argv)
 	int r;
 
 	if (str_equal(what, "domain-qemu"))
-		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", &text, &e);
+		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", NULL, &text, &e);
 	else if (str_equal(what, "domain-kvm"))
-		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery", &text, &e);
+		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery", NULL, &text, &e);
 	else if (str_equal(what, "domain-plain"))
-		r = domain(&conf, true, true, "x86_64", "/var/lib/boxery", &text, &e);
+		r = domain(&conf, true, true, "x86_64", "/var/lib/boxery", NULL, &text, &e);
 	else if (str_equal(what, "domain-arm"))
-		r = domain(&conf, true, false, "aarch64", "/var/lib/boxery", &text, &e);
+		r = domain(&conf, true, false, "aarch64", "/var/lib/boxery", NULL, &text, &e);
 	else if (str_equal(what, "domain-escaped"))
-		r = domain(&conf, false, false, "x86_64", "/srv/a'b<c>&\"d\"", &text, &e);
+		r = domain(&conf, false, false, "x86_64", "/srv/a'b<c>&\"d\"", NULL, &text, &e);
+	else if (str_equal(what, "domain-limits"))
+		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery",
+			&(struct domain_limits){.disk_mib_per_s = 50, .disk_iops = 1000, .net_kib_per_s = 10240},
+			&text, &e);
 	else if (str_equal(what, "domain-open")) {
 		conf.net_isolation = false;
-		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", &text, &e);
+		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", NULL, &text, &e);
 	} else if (str_equal(what, "network"))
 		r = network_render(&conf, &text, &e);
 	else if (str_equal(what, "filter"))
