@@ -6,15 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-int cmd_history(int argc, char **argv)
+static int history(int argc, char **argv, const char *command, bool leases_too)
 {
 	bool json = false;
 	const struct cli_option options[] = {
 		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"events\":[...]}", 0, 0},
 	};
-	const struct cli_usage usage = {"boxery-host history", "NAME|LEASE",
-			"Prints the newest events of a VM, or a lease from its beginning until its VM was ready again.", options,
-			ARRAY_SIZE(options), 1, 1};
+	const struct cli_usage usage = {command, leases_too ? "NAME|LEASE" : "NAME",
+			leases_too ? "Prints the newest events of a VM, or a lease from its beginning until its VM was ready again." :
+				     "Prints the newest events of a VM.",
+			options, ARRAY_SIZE(options), 1, 1};
 	static const char *const titles[] = {"AT", "+SECONDS", "VM", "LIFE", "WHAT", "TOOK MS", "TEXT"};
 	CLEANUP(table_freep) struct table *table = table_new(ARRAY_SIZE(titles), titles);
 	struct keeper_request r;
@@ -28,7 +29,7 @@ int cmd_history(int argc, char **argv)
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
 	keeper_request_init(&r, KEEPER_HISTORY);
-	if (strlen(argv[first]) == LEASE_ID_MAX - 1)
+	if (leases_too && strlen(argv[first]) == LEASE_ID_MAX - 1)
 		(void)str_copy(r.lease, argv[first]);
 	else if (cli_set_name(&r, argv[first], &e) < 0)
 		return cli_fail(&e);
@@ -56,7 +57,18 @@ int cmd_history(int argc, char **argv)
 			(void)str_format(took, "%.1f", (double)took_us / 1e3);
 		table_add(table, cells);
 	}
+	table_pin(table, 0);
 	table_print(table);
 	json_decref(document);
 	return EXIT_STATUS_OK;
+}
+
+int cmd_history(int argc, char **argv)
+{
+	return history(argc, argv, "boxery-host history", true);
+}
+
+int cmd_pool_history(int argc, char **argv)
+{
+	return history(argc, argv, "boxery-host pool history", false);
 }

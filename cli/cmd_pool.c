@@ -1,16 +1,22 @@
-/* The pool: add, ls, rm, repair. */
+/* The pool: add, rm, repair, keep, history. What shows its VMs is in cmd_pool_ls.c and cmd_pool_show.c. */
 #include "base/str.h"
 #include "cli/host.h"
 
 #include <errno.h>
 #include <stdio.h>
 
+#define POOL_COUNT_MAX 240 /* addresses of the network */
+#define KEEP_MS_DEFAULT (3600ull * 1000)
+
 static int pool_add(int argc, char **argv)
 {
 	const char *pool = POOL_DEFAULT;
+	uint64_t count = 1;
 	bool wait = false;
 	const struct cli_option options[] = {
 		{"pool", OPTION_TEXT, &pool, "POOL", "the pool it joins (default \"default\")", 0, 0},
+		{"count", OPTION_NUMBER, &count, "N", "so many VMs: NAME, NAME-2 ... NAME-N, of one clean state", 1,
+				POOL_COUNT_MAX},
 		{"wait", OPTION_FLAG, &wait, NULL, "return when it is READY, not when it is captured", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host pool add", "NAME",
@@ -28,6 +34,7 @@ static int pool_add(int argc, char **argv)
 	if (cli_set_name(&r, argv[first], &e) < 0 || name_check(pool, "pool name", &e) < 0)
 		return cli_fail(&e);
 	(void)str_copy(r.pool, pool);
+	r.count = (uint32_t)count;
 	if (wait)
 		r.flags |= KEEPER_FLAG_WAIT;
 	return cli_do(&r, CLI_WORK_TIMEOUT_MS, NULL);
@@ -70,72 +77,49 @@ static int pool_repair(int argc, char **argv)
 		{"wait", OPTION_FLAG, &wait, NULL, "return when it is READY again, or BROKEN again", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host pool repair", "NAME",
-			"Resets a BROKEN VM and lets the pool try it again. 'pool ls' says why it is broken.", options,
-			ARRAY_SIZE(options), 1, 1};
+			"Resets a BROKEN or KEPT VM, drops what was kept of it, and lets the pool try it again. 'pool show NAME'\n"
+			"says why it is broken.", options, ARRAY_SIZE(options), 1, 1};
 
 	return pool_change(argc, argv, &usage, KEEPER_POOL_REPAIR, &wait, KEEPER_FLAG_WAIT);
 }
 
-int cmd_pool_ls(int argc, char **argv)
+static int pool_keep(int argc, char **argv)
 {
-	bool json = false;
-	const char *pool = NULL;
+	uint64_t ttl = KEEP_MS_DEFAULT;
+	bool no = false;
 	const struct cli_option options[] = {
-		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"vms\":[...]}", 0, 0},
-		{"pool", OPTION_TEXT, &pool, "POOL", "only this pool", 0, 0},
+		{"for", OPTION_DURATION, &ttl, "TIME", "how long (default 1h, at most 7d)", CLI_TTL_MS_MIN, KEEPER_TTL_MAX_MS},
+		{"no", OPTION_FLAG, &no, NULL, "take it back: the end of the lease resets the VM as usual", 0, 0},
 	};
-	const struct cli_usage usage = {"boxery-host pool ls", "",
-			"Lists the VMs of the pools: state, since when, attempts, and where and why the last failure was.",
-			options, ARRAY_SIZE(options), 0, 0};
-	static const char *const titles[] = {"NAME", "POOL", "STATE", "SINCE", "LIFE", "FAILED", "LEASE", "STEP", "REASON"};
-	static const char *const keys[] = {"name", "pool", "state", "since", "generation", "attempts", "lease", "step",
-			"reason"};
-	CLEANUP(table_freep) struct table *table = table_new(ARRAY_SIZE(titles), titles);
+	const struct cli_usage usage = {"boxery-host pool keep", "NAME",
+			"When the lease that has NAME ends, the VM is shut off and its overlay kept for inspection (state KEPT), and\n"
+			"reset only when the time is over or with 'pool repair NAME'. 'pool show NAME' says where the overlay is.",
+			options, ARRAY_SIZE(options), 1, 1};
 	struct keeper_request r;
 	struct error e = ERROR_INIT;
-	json_t *document = NULL, *vms, *vm;
-	size_t i;
 	int first, code;
 
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	keeper_request_init(&r, KEEPER_LIST);
-	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
+	keeper_request_init(&r, KEEPER_POOL_KEEP);
+	if (cli_set_name(&r, argv[first], &e) < 0)
 		return cli_fail(&e);
-	vms = json_object_get(document, "vms");
-	for (i = json_array_size(vms); i-- > 0;) {
-		const char *in = json_string_value(json_object_get(json_array_get(vms, i), "pool"));
-
-		if (!in || !in[0] || (pool && !str_equal(pool, in)))
-			(void)json_array_remove(vms, i);
-	}
-	if (json) {
-		code = cli_print_json(document);
-	} else {
-		json_array_foreach(vms, i, vm)
-		{
-			char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX];
-			const char *cells[ARRAY_SIZE(keys)];
-
-			for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
-				cells[k] = json_text(vm, keys[k], scratch[k], sizeof(scratch[k]));
-			table_add(table, cells);
-		}
-		table_print(table);
-		code = EXIT_STATUS_OK;
-	}
-	json_decref(document);
-	return code;
+	r.ttl_ms = no ? 0 : ttl;
+	return cli_do(&r, CLI_CALL_TIMEOUT_MS, NULL);
 }
 
 int cmd_pool(int argc, char **argv)
 {
 	static const struct command commands[] = {
 		{"add", pool_add, "capture a VM's clean state and add it"},
-		{"ls", cmd_pool_ls, "list the pools' VMs"},
+		{"set", cmd_pool_set, "limits and reservations of a pool, or print them"},
+		{"ls", cmd_pool_ls, "list the pools' VMs; --watch keeps the list on the screen"},
+		{"show", cmd_pool_show, "everything about one VM: why it is broken, console, leases"},
+		{"repair", pool_repair, "reset a BROKEN or KEPT VM and try it again"},
+		{"keep", pool_keep, "hold a leased VM for inspection when its lease ends"},
 		{"rm", pool_rm, "remove a VM from its pool and from the host"},
-		{"repair", pool_repair, "reset a BROKEN VM and try it again"},
+		{"history", cmd_pool_history, "print the timeline of a VM"},
 	};
 
 	return command_dispatch("boxery-host pool", commands, ARRAY_SIZE(commands), argc, argv);

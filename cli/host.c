@@ -14,24 +14,46 @@
 
 int cli_fail(const struct error *e)
 {
-	fprintf(stderr, "boxery-host: %s\n", e->text[0] ? e->text : strerror(e->code));
+	char shown[2 * ERROR_TEXT_MAX];
+	const char *text = e->text[0] ? e->text : strerror(e->code);
+
+	/* Names out of the command line and words of a guest may be in it. */
+	str_show_n(shown, sizeof(shown), text, strlen(text));
+	/* A wrong command line names the subcommand itself. */
+	fprintf(stderr, "%s%s\n", str_starts(shown, "boxery-host ") ? "" : "boxery-host: ", shown);
 	return error_exit_status(e);
 }
 
-struct progress {
-	uint64_t begun_us;
-	bool terminal;
-	char pending[KEEPER_TEXT_MAX];
-};
-
-static void show_progress(void *userdata, const char *text)
+void cli_progress_begin(struct cli_progress *p)
 {
-	struct progress *p = userdata;
+	*p = (struct cli_progress){.begun_us = clock_boot_us(), .terminal = isatty(STDERR_FILENO)};
+}
+
+void cli_progress_show(void *progress, const char *text)
+{
+	struct cli_progress *p = progress;
 	uint64_t elapsed = clock_boot_us() - p->begun_us;
+	char shown[KEEPER_TEXT_MAX];
 
 	if (!p->terminal && elapsed < PROGRESS_AFTER_US)
 		return;
-	fprintf(stderr, "[%6.1f s] %s\n", (double)elapsed / 1e6, text);
+	str_show_n(shown, sizeof(shown), text, strlen(text));
+	fprintf(stderr, "[%6.1f s] %s\n", (double)elapsed / 1e6, shown);
+}
+
+const char *cli_duration_text(uint64_t ms, char dst[static CLI_DURATION_MAX])
+{
+	uint64_t s = ms / 1000;
+
+	if (s < 60)
+		(void)str_format_n(dst, CLI_DURATION_MAX, "%" PRIu64 "s", s);
+	else if (s < 3600)
+		(void)str_format_n(dst, CLI_DURATION_MAX, "%" PRIu64 "m", s / 60);
+	else if (s < 86400)
+		(void)str_format_n(dst, CLI_DURATION_MAX, "%" PRIu64 "h%02um", s / 3600, (unsigned)(s / 60 % 60));
+	else
+		(void)str_format_n(dst, CLI_DURATION_MAX, "%" PRIu64 "d%02uh", s / 86400, (unsigned)(s / 3600 % 24));
+	return dst;
 }
 
 int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply *ret, json_t **ret_document,
@@ -39,19 +61,20 @@ int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply 
 {
 	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
 	CLEANUP_FREE char *document = NULL;
-	struct progress progress = {.begun_us = clock_boot_us(), .terminal = isatty(STDERR_FILENO)};
+	struct cli_progress progress;
 	struct keeper_reply reply;
 	struct hostconf conf;
 	json_error_t fault;
 	int code;
 
+	cli_progress_begin(&progress);
 	code = hostconf_load(&conf, e);
 	if (code < 0)
 		return code;
 	code = keeper_connect(&conf, true, &client, e);
 	if (code < 0)
 		return code;
-	code = keeper_call(client, r, -1, timeout_ms, show_progress, &progress, &reply, &document, e);
+	code = keeper_call(client, r, -1, timeout_ms, cli_progress_show, &progress, &reply, &document, e);
 	if (code < 0)
 		return code;
 	if (ret_document) {

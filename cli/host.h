@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #define CLI_CALL_TIMEOUT_MS 60000         /* a call that only reads or commits */
+#define CLI_TTL_MS_MIN 1000
 #define CLI_WORK_TIMEOUT_MS (30 * 60000)  /* a call that waits for a VM; the keeper's own deadlines are shorter */
 
 typedef int (*command_fn)(int argc, char **argv);
@@ -29,6 +30,27 @@ int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply 
 int cli_do(struct keeper_request *r, uint64_t timeout_ms, const char *done);
 int cli_set_name(struct keeper_request *r, const char *name, struct error *e);
 int cli_print_json(json_t *document); /* indented, key order kept; returns the exit status */
+/* What cli_call shows of a long call: begin, then each text on standard error once it takes long or someone looks. */
+struct cli_progress {
+	uint64_t begun_us;
+	bool terminal;
+};
+void cli_progress_begin(struct cli_progress *p);
+void cli_progress_show(void *progress, const char *text);
+/* These signals are blocked from here on and read from the fd. */
+int cli_signals(const int *signals, size_t n, int *ret_fd, struct error *e);
+/* Milliseconds for poll until then. */
+int cli_poll_ms(uint64_t deadline_us);
+/*
+ * A call on an own connection that one of the signals (fd of cli_signals, or -1) ends: -ECANCELED, and the connection is of
+ * no use any more. *ret_late: its reply came nevertheless and is in *ret; what it gave must be given back.
+ */
+int cli_wait_call(struct keeper_client *client, struct keeper_request *r, int signals, uint64_t timeout_ms,
+		struct keeper_reply *ret, bool *ret_late, struct error *e);
+/* "TYPE BASE64" out of an ssh public key file, FILE or FILE.pub. A private key is refused. */
+int cli_public_key(const char *path, char *dst, size_t size, struct error *e);
+#define CLI_DURATION_MAX 24
+const char *cli_duration_text(uint64_t ms, char dst[static CLI_DURATION_MAX]); /* "45s" "12m" "3h05m" "2d04h" */
 /* Becomes one of our own programs (beside us, or in libexec). Returns only on failure. */
 int cli_become(const char *program, const char *const *argv, struct error *e);
 
@@ -37,11 +59,22 @@ int cli_image_of_layers(const struct hostconf *conf, const char *layers, char *d
 /* The list as one comma-separated text. */
 int cli_join(const struct option_list *list, char *dst, size_t size, struct error *e);
 
-/* Tables: a header row, then rows; widths from the content, the last column cut to the terminal. */
+/*
+ * Tables: a header row, then rows; widths from the content. On a terminal a table is made as wide as that: the widest
+ * columns are shortened with an ellipsis, and states have colours unless NO_COLOR is set. Elsewhere nothing is cut.
+ */
 struct table;
 struct table *table_new(size_t columns, const char *const *titles);
-void table_add(struct table *t, const char *const *cells); /* copies; NULL is "-" */
+void table_add(struct table *t, const char *const *cells); /* copies; NULL or "" is "-" */
+void table_pin(struct table *t, size_t column);            /* never shortened: a name that is to be typed again */
+void table_states(struct table *t, size_t column);         /* coloured */
+/* The rows of a list in a document, one column per key. */
+void table_add_list(struct table *t, const json_t *list, const char *const *keys);
 void table_print(struct table *t);
+void table_print_rows(struct table *t, size_t max); /* the header and at most so many lines, the last says how many more */
+bool terminal_size(size_t *ret_columns, size_t *ret_rows); /* false: standard output is no terminal */
+const char *state_colour(const char *state); /* escape sequence or "", as above */
+#define COLOUR_END "\x1b[0m"
 struct table *table_free(struct table *t);
 DEFINE_CLEANUP(struct table *, table_free);
 const char *json_text(const json_t *object, const char *key, char *scratch, size_t size); /* any scalar as text, "" when absent */
@@ -59,7 +92,16 @@ int cmd_ssh(int argc, char **argv);
 int cmd_known_hosts(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_pool_ls(int argc, char **argv);
+int cmd_pool_set(int argc, char **argv);
+int cmd_pool_show(int argc, char **argv);
+int cmd_pool_history(int argc, char **argv);
+/* The rows of LIST that are in a pool (NULL: any). */
+void pool_rows_only(json_t *vms, const char *pool);
+void pool_print_table(const json_t *vms, size_t max_lines);
+int pool_watch(const char *pool); /* returns the exit status */
 int cmd_lease(int argc, char **argv);
+int cmd_lease_renew(int argc, char **argv);
+int cmd_lease_ls(int argc, char **argv);
 int cmd_release(int argc, char **argv);
 int cmd_leases(int argc, char **argv);
 int cmd_history(int argc, char **argv);

@@ -1,6 +1,7 @@
 #include "cli/options.h"
 #include "base/cleanup.h"
 #include "base/parse.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -57,27 +58,76 @@ static int set_option(const struct cli_option *o, char *value, struct error *e)
 		return parse_duration_ms(value, what, o->min, o->max, o->target, e);
 	case OPTION_LIST:
 		return add_to_list(o->target, value, o->name, e);
+	case OPTION_REST:
+		((struct option_rest *)o->target)->given = true;
+		return 0;
 	}
 	return error_set(e, EINVAL, "--%s: unknown kind of option", o->name);
+}
+
+static const struct cli_option *rest_of(const struct cli_usage *u)
+{
+	for (size_t i = 0; i < u->n_options; i++)
+		if (u->options[i].kind == OPTION_REST)
+			return &u->options[i];
+	return NULL;
+}
+
+/*
+ * With an OPTION_REST getopt hands out positional arguments where they stand. They are moved to the front; the slot behind
+ * them is that of the option, of "--", or the end of argv, so that a NULL there overwrites nothing of the program's.
+ */
+static int take_rest(const struct cli_usage *u, const struct cli_option *o, char **argv, int n, int at, struct error *e)
+{
+	struct option_rest *rest = o->target;
+	bool ended = str_equal(argv[at - 1], "--");
+
+	if (!rest->given && ended)
+		rest->given = true;
+	else if (rest->given && !ended && argv[at] && str_equal(argv[at], "--"))
+		at++;
+	argv[1 + n] = NULL;
+	rest->argv = argv + at;
+	if (rest->given && !argv[at])
+		return error_set(e, EINVAL, "%s: --%s needs a program to run; see --help", u->command, o->name);
+	return 0;
+}
+
+static int check_count(const struct cli_usage *u, int n, char *const *arguments, struct error *e)
+{
+	if (n < u->min_arguments)
+		return error_set(e, EINVAL, "%s: needs %s; see --help", u->command,
+				u->arguments[0] ? u->arguments : "more arguments");
+	if (n > u->max_arguments)
+		return error_set(e, EINVAL, "%s: unexpected argument '%s'; see --help", u->command,
+				arguments[u->max_arguments]);
+	return 0;
 }
 
 int cli_parse(const struct cli_usage *u, int argc, char **argv, bool stop_at_first, int *ret_first, struct error *e)
 {
 	struct option longs[CLI_OPTIONS_MAX + 2] = {{0}};
+	const struct cli_option *rest = rest_of(u);
 	size_t i;
-	int c, r;
+	int c, r = 0, n = 0;
 
 	if (u->n_options > CLI_OPTIONS_MAX)
 		return error_set(e, E2BIG, "%s: too many options in its table", u->command);
 	for (i = 0; i < u->n_options; i++)
 		longs[i] = (struct option){.name = u->options[i].name,
-				.has_arg = u->options[i].kind == OPTION_FLAG ? no_argument : required_argument,
+				.has_arg = u->options[i].kind == OPTION_FLAG || &u->options[i] == rest ? no_argument
+												      : required_argument,
 				.val = OPTION_BASE + (int)i};
 	longs[i] = (struct option){.name = "help", .has_arg = no_argument, .val = OPTION_HELP};
 
 	optind = 1;
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, stop_at_first ? "+:h" : ":h", longs, NULL)) != -1) {
+	while ((!rest || !((struct option_rest *)rest->target)->given) &&
+			(c = getopt_long(argc, argv, rest ? "-:h" : stop_at_first ? "+:h" : ":h", longs, NULL)) != -1) {
+		if (c == 1) {
+			argv[1 + n++] = optarg;
+			continue;
+		}
 		if (c == OPTION_HELP || c == 'h') {
 			cli_help(u);
 			return 1;
@@ -90,12 +140,11 @@ int cli_parse(const struct cli_usage *u, int argc, char **argv, bool stop_at_fir
 		if (r < 0)
 			return r;
 	}
-	if (argc - optind < u->min_arguments)
-		return error_set(e, EINVAL, "%s: needs %s; see --help", u->command,
-				u->arguments[0] ? u->arguments : "more arguments");
-	if (argc - optind > u->max_arguments)
-		return error_set(e, EINVAL, "%s: unexpected argument '%s'; see --help", u->command,
-				argv[optind + u->max_arguments]);
+	if (rest) {
+		*ret_first = 1;
+		r = take_rest(u, rest, argv, n, optind, e);
+		return r < 0 ? r : check_count(u, n, argv + 1, e);
+	}
 	*ret_first = optind;
-	return 0;
+	return check_count(u, argc - optind, argv + optind, e);
 }

@@ -18,6 +18,11 @@ enum option_kind {
 	OPTION_SIZE_MIB, /* uint64_t, MiB, "2G" */
 	OPTION_DURATION, /* uint64_t, milliseconds, "10m" */
 	OPTION_LIST,     /* struct option_list, repeatable, commas split */
+	OPTION_REST,     /* struct option_rest: ends the options; what follows, here or after "--", is a program to be run */
+};
+struct option_rest {
+	bool given;
+	char **argv; /* NULL-terminated */
 };
 #define OPTION_LIST_MAX 16
 struct option_list {
@@ -43,6 +48,7 @@ struct cli_usage {
 /*
  * Parses argv[1..]; positional arguments may stand anywhere unless stop_at_first (the rest belongs to a program to be run). Returns
  * 0 and *ret_first (index of the first positional argument in the permuted argv); 1 when --help was printed; -EINVAL.
+ * The positional arguments end with argc or, when the table has an OPTION_REST, with a NULL.
  */
 int cli_parse(const struct cli_usage *u, int argc, char **argv, bool stop_at_first, int *ret_first, struct error *e);
 void cli_help(const struct cli_usage *u);

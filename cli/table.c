@@ -1,4 +1,4 @@
-/* Tables for people. */
+/* Tables for people. Cells are ASCII (json_text makes everything else visible), so a byte is a column of the terminal. */
 #include "base/str.h"
 #include "cli/host.h"
 
@@ -7,11 +7,15 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define TABLE_COLUMNS_MAX 12
+#define TABLE_COLUMNS_MAX 16
+#define COLUMN_WIDTH_MIN 6 /* a column is not shortened below this; a table that still does not fit is wrapped by the terminal */
+#define GAP 2
+#define ELLIPSIS "\xe2\x80\xa6"
 
 struct table {
 	size_t columns, rows, room;
 	char **cells; /* rows * columns */
+	bool pinned[TABLE_COLUMNS_MAX], states[TABLE_COLUMNS_MAX];
 };
 
 struct table *table_free(struct table *t)
@@ -36,6 +40,18 @@ struct table *table_new(size_t columns, const char *const *titles)
 	return t;
 }
 
+void table_pin(struct table *t, size_t column)
+{
+	if (t && column < t->columns)
+		t->pinned[column] = true;
+}
+
+void table_states(struct table *t, size_t column)
+{
+	if (t && column < t->columns)
+		t->states[column] = true;
+}
+
 void table_add(struct table *t, const char *const *cells)
 {
 	if (!t)
@@ -54,37 +70,109 @@ void table_add(struct table *t, const char *const *cells)
 	t->rows++;
 }
 
-static size_t terminal_width(void)
+void table_add_list(struct table *t, const json_t *list, const char *const *keys)
 {
-	struct winsize size;
+	json_t *row;
+	size_t i;
 
-	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 0;
+	json_array_foreach(list, i, row)
+	{
+		char scratch[TABLE_COLUMNS_MAX][ERROR_TEXT_MAX];
+		const char *cells[TABLE_COLUMNS_MAX];
+
+		for (size_t k = 0; t && k < t->columns; k++)
+			cells[k] = json_text(row, keys[k], scratch[k], sizeof(scratch[k]));
+		table_add(t, cells);
+	}
 }
 
-void table_print(struct table *t)
+bool terminal_size(size_t *ret_columns, size_t *ret_rows)
 {
-	size_t width[TABLE_COLUMNS_MAX] = {0}, total = terminal_width(), used;
+	struct winsize size = {0};
+
+	if (!isatty(STDOUT_FILENO))
+		return false;
+	(void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+	*ret_columns = size.ws_col ? size.ws_col : 80;
+	*ret_rows = size.ws_row ? size.ws_row : 24;
+	return true;
+}
+
+const char *state_colour(const char *state)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if (!isatty(STDOUT_FILENO) || (no && no[0]) || !term || str_equal(term, "dumb"))
+		return "";
+	if (str_equal(state, "READY"))
+		return "\x1b[32m";
+	return str_equal(state, "BROKEN") ? "\x1b[31m" : "";
+}
+
+/* Takes from the widest column until the table fits; pinned ones keep what they have. */
+static void shrink(const struct table *t, size_t width[static TABLE_COLUMNS_MAX], size_t total)
+{
+	size_t sum = 0;
+
+	for (size_t i = 0; i < t->columns; i++)
+		sum += width[i] + (i ? GAP : 0);
+	while (sum > total) {
+		size_t widest = t->columns;
+
+		for (size_t i = 0; i < t->columns; i++)
+			if (!t->pinned[i] && width[i] > COLUMN_WIDTH_MIN &&
+					(widest == t->columns || width[i] > width[widest]))
+				widest = i;
+		if (widest == t->columns)
+			return;
+		width[widest]--;
+		sum--;
+	}
+}
+
+static void print_cell(const struct table *t, size_t row, size_t column, size_t width)
+{
+	const char *cell = t->cells[row * t->columns + column];
+	bool last = column + 1 == t->columns;
+	const char *colour;
+	size_t len;
+
+	cell = cell ? cell : "";
+	colour = row && t->states[column] ? state_colour(cell) : "";
+	len = strlen(cell);
+	printf("%s", colour);
+	if (len > width)
+		printf("%.*s" ELLIPSIS, (int)width - 1, cell);
+	else
+		printf("%s", cell);
+	printf("%s%*s", colour[0] ? COLOUR_END : "", last || len >= width ? 0 : (int)(width - len), "");
+	printf("%*s", last ? 0 : GAP, "");
+}
+
+void table_print_rows(struct table *t, size_t max)
+{
+	size_t width[TABLE_COLUMNS_MAX] = {0}, columns, lines, shown;
 
 	if (!t)
 		return;
 	for (size_t i = 0; i < t->rows * t->columns; i++)
 		if (t->cells[i] && strlen(t->cells[i]) > width[i % t->columns])
 			width[i % t->columns] = strlen(t->cells[i]);
-	for (size_t row = 0; row < t->rows; row++) {
-		used = 0;
-		for (size_t i = 0; i < t->columns; i++) {
-			const char *cell = t->cells[row * t->columns + i] ? t->cells[row * t->columns + i] : "";
-
-			if (i + 1 < t->columns) {
-				printf("%-*s  ", (int)width[i], cell);
-				used += width[i] + 2;
-			} else if (total > used) {
-				printf("%.*s\n", (int)(total - used), cell);
-			} else {
-				printf("%s\n", cell);
-			}
-		}
+	if (terminal_size(&columns, &lines))
+		shrink(t, width, columns);
+	shown = t->rows > max ? (max ? max - 1 : 0) : t->rows;
+	for (size_t row = 0; row < shown; row++) {
+		for (size_t i = 0; i < t->columns; i++)
+			print_cell(t, row, i, width[i]);
+		(void)putchar('\n');
 	}
+	if (shown < t->rows)
+		printf("... and %zu more\n", t->rows - shown);
+}
+
+void table_print(struct table *t)
+{
+	table_print_rows(t, SIZE_MAX);
 }
 
 const char *json_text(const json_t *object, const char *key, char *scratch, size_t size)

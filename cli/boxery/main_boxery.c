@@ -17,24 +17,41 @@
 #define COMMAND_LINE_MAX (64 * 1024)
 #define HOST_MAX 256
 
-/* What a controller may ask for. Host-only commands (init, build-base, keeper) stay on the host. */
+/*
+ * What a controller may ask for. Host-only commands (init, build-base, keeper) stay on the host. Some want a terminal of
+ * their own on the other side: a screen, and a Ctrl-C or a lost connection that ends the program there.
+ */
 static const struct {
 	const char *name, *summary;
-	bool terminal; /* wants a terminal of its own on the other side */
+	const char *terminal[2]; /* with one of these words; "": always */
 } forwarded[] = {
-	{"ls", "list VMs", false},
-	{"new", "make a VM from a base image", false},
-	{"start", "start a VM", false},
-	{"stop", "stop a VM", false},
-	{"rm", "remove a VM", false},
-	{"ssh", "log in to a VM", true},
-	{"pool", "add, ls, rm, repair", false},
-	{"lease", "take a clean VM", false},
-	{"release", "give it back", false},
-	{"leases", "list leases", false},
-	{"history", "timeline of a VM or lease", false},
-	{"doctor", "what the host can do", false},
+	{"ls", "list VMs", {NULL}},
+	{"new", "make a VM from a base image", {NULL}},
+	{"start", "start a VM", {NULL}},
+	{"stop", "stop a VM", {NULL}},
+	{"rm", "remove a VM", {NULL}},
+	{"ssh", "log in to a VM", {""}},
+	{"pool", "add, set, ls, show, repair, keep, rm, history", {"--watch"}},
+	{"lease", "take a clean VM; renew, ls", {"--exec", "--"}},
+	{"release", "give it back", {NULL}},
+	{"leases", "list leases", {NULL}},
+	{"history", "timeline of a VM or lease", {NULL}},
+	{"doctor", "what the host can do", {NULL}},
 };
+
+static bool wants_terminal(size_t k, int argc, char **argv)
+{
+	for (size_t w = 0; w < ARRAY_SIZE(forwarded[k].terminal); w++) {
+		const char *word = forwarded[k].terminal[w];
+
+		if (word && !word[0])
+			return isatty(STDIN_FILENO);
+		for (int i = 1; word && i < argc; i++)
+			if (str_equal(argv[i], word))
+				return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+	}
+	return false;
+}
 
 static void usage(FILE *to)
 {
@@ -78,7 +95,7 @@ static int become_ssh(const char *host, bool terminal, int argc, char **argv)
 			(void)error_set(&e, EINVAL, "the command line is longer than %d bytes", COMMAND_LINE_MAX);
 			return fail(&e);
 		}
-	const char *args[] = {"ssh", terminal && isatty(STDIN_FILENO) ? "-t" : "-T", "--", host, line.data, NULL};
+	const char *args[] = {"ssh", terminal ? "-t" : "-T", "--", host, line.data, NULL};
 	(void)execvp("ssh", (char *const *)args);
 	(void)error_errno(&e, errno, "cannot run ssh");
 	return fail(&e);
@@ -125,7 +142,7 @@ int main(int argc, char **argv)
 	}
 	for (size_t k = 0; k < ARRAY_SIZE(forwarded); k++)
 		if (str_equal(argv[i], forwarded[k].name))
-			return host && host[0] ? become_ssh(host, forwarded[k].terminal, argc - i, argv + i)
+			return host && host[0] ? become_ssh(host, wants_terminal(k, argc - i, argv + i), argc - i, argv + i)
 					       : become_local(argc - i, argv + i);
 	fprintf(stderr, "boxery: no command '%s'; see 'boxery --help'\n", argv[i]);
 	return EXIT_STATUS_USAGE;

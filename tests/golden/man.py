@@ -25,8 +25,10 @@ def commands(text):
 
 with open(os.path.join(pages, "boxery-host.8")) as f:
     page = f.read()
+# Words below a command that also works without one.
+EXTRA = {"lease": [None, "renew", "ls"]}
 for command in commands(text_of("boxery-host")):
-    subs = commands(text_of("boxery-host", command)) or [None]
+    subs = EXTRA.get(command) or commands(text_of("boxery-host", command)) or [None]
     for sub in subs:
         words = [w for w in (command, sub) if w]
         entry = re.search(r"^\.It Cm %s( .*)?$" % " ".join(map(re.escape, words)), page, re.M)

@@ -19,7 +19,7 @@ MAY_USE = {
     "manager": (["base", "linux", "jit"], ["github/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"],
                 ["yaml", "jansson"]),
     "layers": (["base", "linux"], [], ["yaml", "curl", "openssl"]),
-    "cli": (["base", "linux"], ["pool/client.h", "pool/proto.h"], ["jansson"]),
+    "cli": (["base", "linux"], ["pool/client.h", "pool/proto.h", "pool/state.h"], ["jansson"]),
 }
 # Generated, or nobody's in particular.
 FREE_HEADERS = ["boxery-config.h"]

@@ -1,0 +1,85 @@
+/* pool ls. */
+#include "base/str.h"
+#include "cli/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+void pool_rows_only(json_t *vms, const char *pool)
+{
+	for (size_t i = json_array_size(vms); i-- > 0;) {
+		const char *in = json_string_value(json_object_get(json_array_get(vms, i), "pool"));
+
+		if (!in || !in[0] || (pool && !str_equal(pool, in)))
+			(void)json_array_remove(vms, i);
+	}
+}
+
+void pool_print_table(const json_t *vms, size_t max_lines)
+{
+	static const char *const titles[] = {"NAME", "POOL", "STATE", "FOR", "LIFE", "FAILED", "HOLDER", "LEASE", "STEP",
+			"REASON"};
+	static const char *const keys[] = {"name", "pool", "state", "", "generation", "attempts", "holder", "lease", "step",
+			"reason"};
+	CLEANUP(table_freep) struct table *table = table_new(ARRAY_SIZE(titles), titles);
+	json_t *vm;
+	size_t i;
+
+	table_pin(table, 0);
+	table_pin(table, 2);
+	table_states(table, 2);
+	json_array_foreach(vms, i, vm)
+	{
+		char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX], age[CLI_DURATION_MAX];
+		json_int_t age_ms = json_integer_value(json_object_get(vm, "age_ms"));
+		const char *cells[ARRAY_SIZE(keys)];
+
+		for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
+			cells[k] = json_text(vm, keys[k], scratch[k], sizeof(scratch[k]));
+		/* Of another boot of the host: how long is not known, only since when by the clock on the wall. */
+		cells[3] = age_ms >= 0 ? cli_duration_text((uint64_t)age_ms, age) :
+					 json_text(vm, "since", scratch[3], sizeof(scratch[3]));
+		table_add(table, cells);
+	}
+	table_print_rows(table, max_lines);
+}
+
+int cmd_pool_ls(int argc, char **argv)
+{
+	bool json = false, watch = false;
+	const char *pool = NULL;
+	const struct cli_option options[] = {
+		{"pool", OPTION_TEXT, &pool, "POOL", "only this pool", 0, 0},
+		{"watch", OPTION_FLAG, &watch, NULL, "keep it on the screen; without a terminal, a line per change", 0, 0},
+		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"vms\":[...]}", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host pool ls", "",
+			"Lists the VMs of the pools: state, for how long, failed attempts, and where and why the last failure was.",
+			options, ARRAY_SIZE(options), 0, 0};
+	struct keeper_request r;
+	struct error e = ERROR_INIT;
+	json_t *document = NULL, *vms;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (watch && json)
+		(void)error_set(&e, EINVAL, "--watch and --json exclude each other; without a terminal --watch prints plain lines");
+	if (e.code || (pool && name_check(pool, "pool name", &e) < 0))
+		return cli_fail(&e);
+	if (watch)
+		return pool_watch(pool);
+	keeper_request_init(&r, KEEPER_LIST);
+	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
+		return cli_fail(&e);
+	vms = json_object_get(document, "vms");
+	pool_rows_only(vms, pool);
+	code = EXIT_STATUS_OK;
+	if (json)
+		code = cli_print_json(document);
+	else
+		pool_print_table(vms, SIZE_MAX);
+	json_decref(document);
+	return code;
+}

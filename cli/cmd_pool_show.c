@@ -1,0 +1,242 @@
+/*
+ * pool show: everything about one VM in one place. The keeper's lists, and the end of the guest's console, which is read
+ * from the image folder here: it decides nothing, and root in the guest can write anything there, so it is bounded and
+ * shown with every control character made visible.
+ */
+#include "base/str.h"
+#include "cli/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CONSOLE_TAIL (16 * 1024)
+#define CONSOLE_LINES 20
+#define CONSOLE_LINE_MAX 400
+#define LEASES_SHOWN 5
+#define EVENTS_SHOWN 15
+
+/* The last lines of the console as a JSON array; *ret_path for the reader, e when it cannot be read (no console: not one). */
+static json_t *read_console(const char *path, struct error *e)
+{
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	char tail[CONSOLE_TAIL + 1], shown[CONSOLE_LINE_MAX], *line = tail, *save = NULL;
+	json_t *lines = json_array();
+	struct stat st;
+	ssize_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		if (fd >= 0 || errno != ENOENT)
+			(void)error_errno(e, fd < 0 ? errno : EINVAL, "%s", path);
+		return lines;
+	}
+	n = pread(fd, tail, CONSOLE_TAIL, st.st_size > CONSOLE_TAIL ? st.st_size - CONSOLE_TAIL : 0);
+	n = n < 0 ? 0 : n;
+	for (ssize_t i = 0; i < n; i++)
+		tail[i] = tail[i] ? tail[i] : '\x01';
+	tail[n] = '\0';
+	/* The first piece is cut somewhere in the middle of a line. */
+	if (st.st_size > CONSOLE_TAIL)
+		line = strchr(tail, '\n') ? strchr(tail, '\n') + 1 : tail;
+	for (line = strtok_r(line, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
+		str_show_n(shown, sizeof(shown), line, strlen(line));
+		(void)json_array_append_new(lines, json_string(shown));
+		if (json_array_size(lines) > CONSOLE_LINES)
+			(void)json_array_remove(lines, 0);
+	}
+	return lines;
+}
+
+static json_t *ask(struct keeper_request *r, const char *key, struct error *e)
+{
+	json_t *document = NULL, *list;
+
+	if (cli_call(r, CLI_CALL_TIMEOUT_MS, NULL, &document, e) < 0)
+		return NULL;
+	list = json_incref(json_object_get(document, key));
+	json_decref(document);
+	if (!json_is_array(list)) {
+		(void)error_set(e, EPROTO, "the keeper's answer has no list of %s", key);
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+/* Keeps the rows whose key is the name, and of these the last max. */
+static void keep_rows(json_t *list, const char *key, const char *name, size_t max)
+{
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		const char *value = json_string_value(json_object_get(json_array_get(list, i), key));
+
+		if (!value || !str_equal(value, name))
+			(void)json_array_remove(list, i);
+	}
+	while (json_array_size(list) > max)
+		(void)json_array_remove(list, 0);
+}
+
+/* {"vm":{...},"leases":[...],"events":[...]} */
+static json_t *gather(const char *name, struct error *e)
+{
+	json_t *vms = NULL, *leases = NULL, *events = NULL, *document = NULL;
+	struct keeper_request r;
+
+	keeper_request_init(&r, KEEPER_LIST);
+	vms = ask(&r, "vms", e);
+	if (vms)
+		keep_rows(vms, "name", name, 1);
+	if (vms && json_array_size(vms) == 0)
+		(void)error_set(e, ENOENT, "there is no VM '%s'; 'boxery-host ls' lists them", name);
+	keeper_request_init(&r, KEEPER_LEASES);
+	r.flags |= KEEPER_FLAG_ALL;
+	if (!e->code)
+		leases = ask(&r, "leases", e);
+	keeper_request_init(&r, KEEPER_HISTORY);
+	(void)str_copy(r.name, name);
+	if (!e->code)
+		events = ask(&r, "events", e);
+	if (!e->code) {
+		keep_rows(leases, "vm", name, LEASES_SHOWN);
+		keep_rows(events, "vm", name, EVENTS_SHOWN);
+		document = json_pack("{s:O,s:O,s:O}", "vm", json_array_get(vms, 0), "leases", leases, "events", events);
+		if (!document)
+			(void)error_set(e, ENOMEM, "no memory for a list");
+	}
+	json_decref(vms);
+	json_decref(leases);
+	json_decref(events);
+	return document;
+}
+
+static void print_field(const char *title, const json_t *vm, const char *key, const char *nothing)
+{
+	char text[ERROR_TEXT_MAX];
+
+	(void)json_text(vm, key, text, sizeof(text));
+	if (text[0] || nothing)
+		printf("%-10s %s\n", title, text[0] ? text : nothing);
+}
+
+static void print_vm(const json_t *vm)
+{
+	const char *state = json_string_value(json_object_get(vm, "state"));
+	json_int_t attempts = json_integer_value(json_object_get(vm, "attempts"));
+	json_int_t age = json_integer_value(json_object_get(vm, "age_ms")), kept;
+	char text[64], since[32], duration[CLI_DURATION_MAX];
+	const char *colour = state_colour(state ? state : "");
+
+	kept = json_integer_value(json_object_get(vm, "kept_for_ms"));
+	print_field("name", vm, "name", "");
+	print_field("pool", vm, "pool", "none");
+	printf("%-10s %s%s%s since %s%s%s\n", "state", colour, json_text(vm, "state", text, sizeof(text)),
+			colour[0] ? COLOUR_END : "", json_text(vm, "since", since, sizeof(since)), age >= 0 ? ", for " : "",
+			age >= 0 ? cli_duration_text((uint64_t)age, duration) : "");
+	print_field("life", vm, "generation", "");
+	print_field("under way", vm, "work", NULL);
+	if (attempts)
+		printf("%-10s %" JSON_INTEGER_FORMAT " in a row\n", "failures", attempts);
+	print_field("at step", vm, "step", NULL);
+	print_field("reason", vm, "reason", NULL);
+	print_field("evidence", vm, "evidence", NULL);
+	if (kept > 0)
+		printf("%-10s %s\n", "kept for", cli_duration_text((uint64_t)kept, duration));
+	print_field("lease", vm, "lease", NULL);
+	print_field("holder", vm, "holder", NULL);
+	print_field("address", vm, "address", NULL);
+	print_field("host key", vm, "host_key", NULL);
+	print_field("image", vm, "image", "");
+}
+
+static void print_advice(const json_t *vm)
+{
+	const char *state = json_string_value(json_object_get(vm, "state"));
+	const char *name = json_string_value(json_object_get(vm, "name"));
+
+	if (!state || !name)
+		return;
+	if (str_equal(state, "BROKEN"))
+		printf("\nTo look at it: boxery-host lease --broken %s\nTo try it again: boxery-host pool repair %s\n"
+		       "To give it up: boxery-host pool rm --force %s\n", name, name, name);
+	if (str_equal(state, "KEPT"))
+		printf("\nTo put it back to work: boxery-host pool repair %s\n", name);
+}
+
+static void print_tables(const json_t *document)
+{
+	static const char *const lease_titles[] = {"LEASE", "HOLDER", "OPENED", "CLOSED", "JOB", "OUTCOME", "ENDED BY"};
+	static const char *const lease_keys[] = {"lease", "holder", "opened", "closed", "job", "outcome", "end_reason"};
+	static const char *const event_titles[] = {"AT", "LIFE", "WHAT", "TEXT"};
+	static const char *const event_keys[] = {"at", "generation", "kind", "text"};
+	CLEANUP(table_freep) struct table *leases = table_new(ARRAY_SIZE(lease_titles), lease_titles);
+	CLEANUP(table_freep) struct table *events = table_new(ARRAY_SIZE(event_titles), event_titles);
+
+	table_pin(leases, 0);
+	table_pin(events, 0);
+	table_add_list(leases, json_object_get(document, "leases"), lease_keys);
+	table_add_list(events, json_object_get(document, "events"), event_keys);
+	printf("\nLast leases\n");
+	table_print(leases);
+	printf("\nLast events\n");
+	table_print(events);
+}
+
+static void print_console(const json_t *lines, const char *path, const struct error *fault)
+{
+	json_t *line;
+	size_t i;
+
+	printf("\nConsole: the end of %s (the guest can write anything there)\n", path);
+	if (fault->code)
+		printf("  cannot be read: %s\n", fault->text);
+	else if (json_array_size(lines) == 0)
+		printf("  nothing\n");
+	json_array_foreach(lines, i, line)
+	{
+		printf("  %s\n", json_string_value(line));
+	}
+}
+
+int cmd_pool_show(int argc, char **argv)
+{
+	bool json = false;
+	const struct cli_option options[] = {
+		{"json", OPTION_FLAG, &json, NULL, "machine-readable: {\"vm\":{...},\"leases\":[...],...}", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host pool show", "NAME",
+			"Shows everything about one VM: state, the step and the reason of its last failure, where evidence is kept, its\n"
+			"last leases and events, and the end of its console.",
+			options, ARRAY_SIZE(options), 1, 1};
+	struct error e = ERROR_INIT, fault = ERROR_INIT;
+	json_t *document, *console;
+	struct hostconf conf;
+	char path[400];
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (name_check(argv[first], "VM name", &e) < 0 || hostconf_load(&conf, &e) < 0)
+		return cli_fail(&e);
+	document = gather(argv[first], &e);
+	if (!document)
+		return cli_fail(&e);
+	(void)str_format(path, "%s/console/%s.log", conf.image_dir, argv[first]);
+	console = read_console(path, &fault);
+	(void)json_object_set_new(document, "console", console);
+	(void)json_object_set_new(document, "console_file", json_string(path));
+	code = EXIT_STATUS_OK;
+	if (json) {
+		code = cli_print_json(document);
+	} else {
+		print_vm(json_object_get(document, "vm"));
+		print_advice(json_object_get(document, "vm"));
+		print_tables(document);
+		print_console(console, path, &fault);
+	}
+	json_decref(document);
+	return code;
+}

@@ -1,0 +1,245 @@
+/*
+ * lease --exec: a program that runs while a VM is leased.
+ *
+ * The lease is bound to our connection to the keeper, and the program has us as its death signal's parent: kill -9 of this
+ * process ends both. Signals that only we got are passed on (a terminal's Ctrl-C reaches the program by itself). When the
+ * lease ends first (its ttl, the guest powered off, the keeper gone), the program has LEASE_END_GRACE_MS to end by itself,
+ * then gets SIGTERM, then SIGKILL: nothing shall go on working with a VM that is not there.
+ */
+#include "base/str.h"
+#include "cli/lease.h"
+#include "linux/clock.h"
+#include "linux/spawn.h"
+#include "pool/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define LEASE_END_GRACE_MS 10000
+#define KNOWN_HOSTS "known-hosts-"
+#define STALE_S 60
+#define REAP_MS 60000
+
+extern char **environ;
+
+struct exec {
+	const struct keeper_reply *lease;
+	struct keeper_client *holder, *events; /* NULL: gone */
+	struct child child;
+	int signals;
+	bool ended;           /* the lease */
+	int next_signal;      /* to be sent at deadline_us, 0: none */
+	uint64_t deadline_us;
+};
+
+/* A run that was killed leaves its file. The living hold a lock on theirs; age covers the moment before it is taken. */
+static void sweep(const char *folder)
+{
+	CLEANUP_DIR DIR *dir = opendir(folder);
+	uint64_t now_s = clock_wall_us() / 1000000;
+	struct stat st;
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		CLEANUP_FD int fd = -1;
+
+		if (!str_starts(entry->d_name, KNOWN_HOSTS))
+			continue;
+		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+		if (fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_mtime + STALE_S < now_s &&
+				flock(fd, LOCK_EX | LOCK_NB) == 0)
+			(void)unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+}
+
+/* 0600 in the runtime folder, locked as long as the fd is open. */
+static int write_known_hosts(const struct hostconf *conf, const struct keeper_reply *lease, char *path, size_t size,
+		int *ret_fd, struct error *e)
+{
+	CLEANUP_FD int fd = -1;
+	char line[LEASE_KNOWN_HOSTS_MAX];
+	size_t len;
+
+	sweep(conf->runtime_dir);
+	if (lease_known_hosts(lease, line, sizeof(line), e) < 0)
+		return -e->code;
+	if (str_format_n(path, size, "%s/" KNOWN_HOSTS "XXXXXX", conf->runtime_dir) < 0)
+		return error_set(e, ENAMETOOLONG, "%s: the runtime folder's path is too long", conf->runtime_dir);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0)
+		return error_errno(e, errno, "cannot make a known_hosts file in %s", conf->runtime_dir);
+	(void)flock(fd, LOCK_EX | LOCK_NB);
+	len = strlen(line);
+	line[len++] = '\n';
+	if (write(fd, line, len) != (ssize_t)len) {
+		int code = errno ? errno : EIO;
+
+		(void)unlink(path);
+		return error_errno(e, code, "cannot write %s", path);
+	}
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static void lease_ended(struct exec *x, const char *why)
+{
+	if (x->ended)
+		return;
+	x->ended = true;
+	fprintf(stderr, "boxery-host: lease %s of %s has ended: %s; the program gets SIGTERM in %d s\n", x->lease->lease,
+			x->lease->name, why, LEASE_END_GRACE_MS / 1000);
+	x->next_signal = SIGTERM;
+	x->deadline_us = clock_boot_us() + LEASE_END_GRACE_MS * 1000;
+}
+
+static void pass_signals_on(struct exec *x)
+{
+	struct signalfd_siginfo info;
+
+	while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (info.ssi_code != SI_KERNEL)
+			(void)kill(x->child.pid, (int)info.ssi_signo);
+}
+
+static void read_events(struct exec *x)
+{
+	struct keeper_answer a;
+	int code;
+
+	while ((code = keeper_receive(x->events, &a, NULL)) == 1) {
+		free(a.document);
+		if (a.type == KEEPER_EVENT && str_equal(a.event.lease, x->lease->lease) &&
+				!state_has_lease((enum vm_state)a.event.to))
+			lease_ended(x, a.event.text[0] ? a.event.text : "its VM is being reset");
+	}
+	if (code == -EAGAIN)
+		return;
+	x->events = keeper_client_free(x->events);
+	lease_ended(x, "the keeper has gone away");
+}
+
+static void remind(struct exec *x)
+{
+	if (!x->next_signal || clock_boot_us() < x->deadline_us)
+		return;
+	(void)kill(x->child.pid, x->next_signal);
+	x->next_signal = x->next_signal == SIGTERM ? SIGKILL : 0;
+	x->deadline_us = clock_boot_us() + LEASE_END_GRACE_MS * 1000;
+}
+
+/* Before the program is there to get it. */
+static bool ended_already(const struct exec *x)
+{
+	struct signalfd_siginfo info;
+	bool ended = false;
+
+	while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		ended = ended || info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP ||
+				info.ssi_signo == SIGQUIT;
+	return ended;
+}
+
+static int run(struct exec *x, char **argv, struct error *e)
+{
+	struct spawn_options o = SPAWN_OPTIONS_INIT;
+	int status = 0, code;
+
+	if (ended_already(x))
+		return error_set(e, ECANCELED, "interrupted before the program was run");
+	o.program = argv[0];
+	o.argv = (const char *const *)argv;
+	o.env = (const char *const *)environ;
+	o.stdin_fd = STDIN_FILENO;
+	o.search_path = true;
+	code = spawn(&o, &x->child, e);
+	if (code < 0)
+		return error_wrap(e, "--exec");
+	for (;;) {
+		struct pollfd p[] = {{.fd = x->child.pidfd, .events = POLLIN}, {.fd = x->signals, .events = POLLIN},
+				{.fd = x->events ? keeper_client_fd(x->events) : -1, .events = POLLIN}};
+
+		if (poll(p, ARRAY_SIZE(p), x->next_signal ? cli_poll_ms(x->deadline_us) : -1) < 0)
+			continue;
+		if (p[0].revents)
+			break;
+		if (p[1].revents)
+			pass_signals_on(x);
+		if (p[2].revents)
+			read_events(x);
+		remind(x);
+	}
+	code = spawn_wait(&x->child, REAP_MS, &status, e);
+	if (code < 0)
+		return code;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int set_environment(const struct keeper_reply *lease, const char *known_hosts, struct error *e)
+{
+	const char *const variables[][2] = {{"BOXERY_LEASE", lease->lease}, {"BOXERY_VM", lease->name},
+			{"BOXERY_ADDRESS", lease->address}, {"BOXERY_PORT", LEASE_PORT}, {"BOXERY_KNOWN_HOSTS", known_hosts}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
+		if (setenv(variables[i][0], variables[i][1], 1) < 0)
+			return error_errno(e, errno, "cannot set %s", variables[i][0]);
+	return 0;
+}
+
+static int subscribe(const struct hostconf *conf, struct keeper_client **ret, struct error *e)
+{
+	struct keeper_request r;
+	int code = keeper_connect(conf, false, ret, e);
+
+	keeper_request_init(&r, KEEPER_SUBSCRIBE);
+	return code < 0 ? code : keeper_call(*ret, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, e);
+}
+
+/* Whatever the program did, and also when it could not be run. The keeper may be gone, and the lease with it. */
+static void release(struct exec *x)
+{
+	struct keeper_request r;
+	struct error e = ERROR_INIT;
+	struct keeper_reply reply;
+	bool late;
+	int code;
+
+	keeper_request_init(&r, KEEPER_RELEASE);
+	(void)str_copy(r.lease, x->lease->lease);
+	(void)str_copy(r.text, "released");
+	code = cli_wait_call(x->holder, &r, -1, CLI_CALL_TIMEOUT_MS, &reply, &late, &e);
+	if (code < 0 && code != -EALREADY && !x->ended)
+		fprintf(stderr, "boxery-host: lease %s of %s: %s; it ends with this process\n", x->lease->lease,
+				x->lease->name, e.text);
+}
+
+int lease_exec(const struct hostconf *conf, struct keeper_client *client, int signals, const struct keeper_reply *lease,
+		char **argv)
+{
+	CLEANUP_FD int lock = -1;
+	char path[512] = "";
+	struct error e = ERROR_INIT;
+	struct exec x = {.lease = lease, .holder = client, .child = CHILD_INIT, .signals = signals};
+	int status = -1;
+
+	/* The subscription stands before the program runs, so that no end of the lease is missed. */
+	if (write_known_hosts(conf, lease, path, sizeof(path), &lock, &e) == 0 && set_environment(lease, path, &e) == 0 &&
+			subscribe(conf, &x.events, &e) == 0)
+		status = run(&x, argv, &e);
+	if (lock >= 0)
+		(void)unlink(path);
+	release(&x);
+	x.events = keeper_client_free(x.events);
+	if (status >= 0)
+		return status;
+	(void)cli_fail(&e);
+	if (e.code == ECANCELED)
+		return EXIT_STATUS_INTERRUPTED;
+	return e.code == ENOENT || e.code == ENOTDIR ? LEASE_EXEC_NOT_FOUND : LEASE_EXEC_NOT_RUN;
+}
