@@ -18,6 +18,7 @@
  * VM_RESET    name, generation, flags        destroys the domain whatever its generation is up to `generation`, drops the overlay;
  *                                            VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
  *                                            larger than BOXERY_EVIDENCE_MAX); a later reset without the flag drops that too;
+ *                                            result text: the path of the kept file, "" when there is none;
  *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is
  * VM_GRANT    name, generation, key_line     adds one ssh public key to root's keys of a READY guest, through the agent
  * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms

@@ -501,6 +501,10 @@ class World:
         lease["outcome"], lease["final"] = r["text"], True
         return {}, []
 
+    def keeper_note(self, r):
+        self.lease_of(r)
+        return {}, []
+
     # --- GitHub's
 
     def fault(self, fault, code, text, **more):
