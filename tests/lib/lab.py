@@ -113,11 +113,21 @@ def ensure_image(log=say):
         server.wait()
 
 
+def end_stale_worlds():
+    """Worlds are named NAME-PID; one whose process is gone was left by a test that was killed."""
+    folder = os.path.join(ROOT, "w")
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        pid = name.rpartition("-")[2]
+        if pid.isdigit() and not os.path.exists("/proc/" + pid):
+            run([WORLD, "stop", os.path.join(folder, name)], check=False)
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
 class Lab:
     """One world. `with Lab("name") as lab:` starts it and ends every process in it afterwards."""
 
     def __init__(self, name, keep=False, emulator_args=()):
-        self.dir = os.path.join(ROOT, "w", name)
+        self.dir = os.path.join(ROOT, "w", name if keep else "%s-%d" % (name, os.getpid()))
         self.keep, self.emulator_args = keep, list(emulator_args)
         self.emulator = None
         self.services = []
@@ -135,8 +145,7 @@ class Lab:
 
     def start(self):
         if not self.keep:
-            run([WORLD, "stop", self.dir], check=False)
-            shutil.rmtree(self.dir, ignore_errors=True)
+            end_stale_worlds()
         run([WORLD, "start", self.dir])
         base = os.path.join(self.dir, "image", "base")
         if not os.path.exists(os.path.join(base, IMAGE)):
