@@ -185,6 +185,12 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 			c->console_max_mib = (uint32_t)v;
 		return r;
 	}
+	if (str_equal(key, "BOXERY_EVIDENCE_MAX")) {
+		r = parse_size_mib(value, key, 0, 1024 * 1024, &v, e);
+		if (r == 0)
+			c->evidence_max_mib = (uint32_t)v;
+		return r;
+	}
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
 }
 
@@ -243,6 +249,7 @@ int hostconf_load(struct hostconf *ret, struct error *e)
 		.virt = VIRT_AUTO,
 		.parallel = 2,
 		.console_max_mib = 8,
+		.evidence_max_mib = 2048,
 		.start_timeout_ms = 180 * 1000,
 	};
 	int r;

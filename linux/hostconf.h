@@ -18,6 +18,7 @@
  *   BOXERY_PARALLEL        1..64          default 2: starts and resets at once
  *   BOXERY_START_TIMEOUT   duration       default 180s: STARTING to READY
  *   BOXERY_CONSOLE_MAX     size           default 8M per VM
+ *   BOXERY_EVIDENCE_MAX    size           default 2G: a broken VM's disk is kept up to this size; 0: never
  */
 #include "base/error.h"
 #include <stdbool.h>
@@ -30,7 +31,7 @@ struct hostconf {
 	char net_name[10], net_subnet[16];
 	bool net_isolation;
 	enum virt_mode { VIRT_AUTO, VIRT_KVM, VIRT_QEMU } virt;
-	uint32_t parallel, console_max_mib;
+	uint32_t parallel, console_max_mib, evidence_max_mib;
 	uint64_t start_timeout_ms;
 };
 /* Reads the environment and host.env (missing: defaults). -EBADMSG with "FILE:LINE: ..." on a bad setting. */

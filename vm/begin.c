@@ -70,6 +70,18 @@ int begin_render(struct buf *b, uint64_t generation, const char *address, const 
 	return r < 0 ? error_errno(e, -r, "cannot write the beginning of a life") : 0;
 }
 
+int grant_render(struct buf *b, uint64_t generation, const char *key_line, struct error *e)
+{
+	int r = hostkey_line_check(key_line, e);
+
+	if (r < 0)
+		return r;
+	r = buf_addf(b, "generation %llu\n", (unsigned long long)generation);
+	if (r == 0)
+		r = add_base64(b, "authorized_key", key_line, strlen(key_line));
+	return r < 0 ? error_errno(e, -r, "cannot write the key for the guest") : 0;
+}
+
 enum answer_key { GENERATION, HOST_KEY, CLOCK, ADDRESS, SYSTEM, LEASE, KERNEL, ANSWER_COUNT };
 static const char *const answer_names[ANSWER_COUNT] = {
 	"generation", "host_key", "clock", "address", "system", "lease", "kernel"};

@@ -1,11 +1,12 @@
 #ifndef BOXERY_VM_BEGIN_H
 #define BOXERY_VM_BEGIN_H
-/* The text of the call that begins a life, and the guest's answer to it: guest/CONTRACT.md. Pure. */
+/* The text of the calls that begin a life and add a key to it, and the guest's answer to the first: guest/CONTRACT.md. Pure. */
 #include "base/str.h"
 #include "vm/hostkey.h"
 #include <stdbool.h>
 
 #define BEGIN_PROGRAM "/usr/lib/boxery/begin"
+#define GRANT_PROGRAM "/usr/lib/boxery/grant"
 #define BEGIN_TEXT_MAX (16 * 1024)
 #define BEGIN_SEED_SIZE 64
 #define BEGIN_LINE_MAX 1024
@@ -24,6 +25,8 @@ struct begin_answer {
  */
 int begin_render(struct buf *b, uint64_t generation, const char *address, const char *key_lines,
 	bool delivery, const struct hostkey *key, struct error *e);
+/* The text of the call that lets one more key in: one line of authorized_keys, without options. */
+int grant_render(struct buf *b, uint64_t generation, const char *key_line, struct error *e);
 /* Strict: every key exactly once, `done` last, nothing else. */
 int begin_parse(const char *text, struct begin_answer *ret, struct error *e);
 #endif

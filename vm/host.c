@@ -20,7 +20,8 @@
 static const struct {
 	const char *name;
 	mode_t mode;
-} parts[] = {{"base", 0755}, {"images", 0755}, {"vms", 0711}, {"run", 0711}, {"console", 0711}};
+} parts[] = {{"base", 0755}, {"images", 0755}, {"vms", 0711}, {"run", 0711}, {"console", 0711},
+	{"broken", 0700}};
 
 int host_path(const struct host *h, char *dst, size_t size, struct error *e, const char *format, ...)
 {
@@ -118,6 +119,40 @@ int host_lock(const struct host *h, const char *name, int *ret_fd, struct error 
 	int r = str_format(file, "run/%s.lock", name);
 
 	return r < 0 ? error_errno(e, -r, "%s", name) : lock_file(h, file, name, LOCK_TIMEOUT_MS, ret_fd, e);
+}
+
+int host_lock_try(const struct host *h, const char *name, int *ret_fd)
+{
+	CLEANUP_FD int fd = -1;
+	struct stat ours, named;
+	char file[64];
+
+	*ret_fd = -1;
+	if (str_format(file, "run/%s.lock", name) < 0)
+		return 0;
+	fd = openat(h->image_fd, file, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return -EBUSY;
+	/* Removed meanwhile, and perhaps made again by somebody else. */
+	if (fd >= 0 && (fstat(fd, &ours) < 0 || fstatat(h->image_fd, file, &named, 0) < 0 || ours.st_ino != named.st_ino))
+		return -EBUSY;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+void host_lock_sweep(const struct host *h, const char *name)
+{
+	CLEANUP_FD int fd = -1;
+	char file[64];
+
+	if (host_lock_try(h, name, &fd) < 0 || fd < 0)
+		return;
+	if (str_format(file, "vms/%s.env", name) < 0 || faccessat(h->image_fd, file, F_OK, 0) == 0)
+		return;
+	if (str_format(file, "run/%s.gen", name) < 0 || faccessat(h->image_fd, file, F_OK, 0) == 0)
+		return;
+	if (str_format(file, "run/%s.lock", name) == 0)
+		(void)unlinkat(h->image_fd, file, 0);
 }
 
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e)

@@ -7,6 +7,7 @@
  *   images/VM@LABEL/{disk.qcow2,manifest.env}           read-only, made by VM_CAPTURE
  *   vms/NAME.env, vms/NAME.qcow2                        a VM's settings and its own (plain) disk
  *   run/NAME.qcow2, run/NAME.gen                        this life's overlay and generation
+ *   broken/NAME.qcow2                                   the overlay of a life that was kept as evidence
  *   run/NAME.lock                                       the lock of a VM
  *   console/NAME.log, console/NAME.log.1                this life's console and the one before
  */
@@ -49,6 +50,10 @@ int host_path(const struct host *h, char *dst, size_t size, struct error *e, con
 /* One operation per VM at a time, also across a keeper that was killed. -EBUSY after LOCK_TIMEOUT_MS. Closed
  * = unlocked. */
 int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e);
+/* -EBUSY when an operation on it is under way; else 0, and the lock is held, or there is none yet and *ret_fd is -1. */
+int host_lock_try(const struct host *h, const char *name, int *ret_fd);
+/* Removes the lock of a name that is no VM of this host, when nobody holds it. */
+void host_lock_sweep(const struct host *h, const char *name);
 /* The lock under which network, filter, guard and probe are changed. */
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e);
 int host_free_space_check(const struct host *h, struct error *e);

@@ -36,13 +36,17 @@ static const struct verb {
 	[VM_FILTER] = {op_filter, "filter", true, 60},
 	[VM_LIST] = {op_list, "list", false, 60},
 	[VM_WATCH] = {op_watch, "watch", false, 0},
+	[VM_GRANT] = {op_grant, "grant", true, 60},
 };
 
 static int request_check(const struct vm_request *q, struct error *e)
 {
 	if (!str_is_terminated(q->name, sizeof(q->name)) || !str_is_terminated(q->image, sizeof(q->image)) ||
-		!str_is_terminated(q->key_line, sizeof(q->key_line)))
+		!str_is_terminated(q->key_line, sizeof(q->key_line)) ||
+		!str_is_terminated(q->clean_of, sizeof(q->clean_of)))
 		return error_set(e, EBADMSG, "the keeper sent a text without an end");
+	if (q->clean_of[0] && name_check(q->clean_of, "VM name", e) < 0)
+		return -EINVAL;
 	return verbs[q->head.type].named ? name_check(q->name, "VM name", e) : 0;
 }
 
@@ -113,6 +117,8 @@ int main(void)
 	if (r == 0) {
 		limit_time(&h, &q);
 		r = verbs[q.head.type].run(&h, &q, &res, &e);
+		if (r < 0 && verbs[q.head.type].named)
+			host_lock_sweep(&h, q.name);
 	}
 	/* A watcher whose keeper has gone has nobody to answer to. */
 	if (q.head.type == VM_WATCH && r == -EPIPE)

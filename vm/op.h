@@ -17,6 +17,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_capture(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
+int op_grant(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_filter(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_list(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 /* Never returns 0: it lives until the keeper closes its end (-EPIPE). */
@@ -24,8 +25,8 @@ int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, 
 
 /* Network, filter and guard, under their lock. */
 int op_network(struct host *h, struct error *e);
-/* Sends a VM_ENTRY for each domain of ours and, when `stopped` too, for each settings file without one. found
- * is called for each running one; may be NULL. */
+/* Sends a VM_ENTRY for each domain of ours, and for each settings file without one, when `stopped` or when there is doubt
+ * about it. found is called for each running one; may be NULL. */
 int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life),
 	void *userdata, struct error *e);
 #endif

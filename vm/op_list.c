@@ -3,93 +3,197 @@
 #include "vm/image.h"
 #include "vm/op.h"
 #include "vm/slot.h"
+#include "vm/trouble.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
-#define RUNNING_MAX 1024
+#define MARKED_MAX 1024
+
+/* A domain that carries our metadata; or, `foreign`, one without that has the name of one of our VMs. */
+struct marked {
+	virDomainPtr domain;
+	struct life life;
+	bool ours, running, foreign; /* ours: it has the name that its metadata says */
+};
 
 struct listing {
 	struct host *h;
-	char names[RUNNING_MAX][VM_NAME_MAX]; /* running ones, already sent */
+	struct marked marked[MARKED_MAX];
 	size_t n;
+	bool stopped; /* those that are off, too; else only where there is doubt */
 };
 
-static int send_entry(
-	struct host *h, const char *name, const struct settings *s, const struct life *life, struct error *e)
+static void listing_done(struct listing **p)
 {
-	struct vm_entry m = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, h->seq)};
+	for (size_t i = 0; *p && i < (*p)->n; i++)
+		(void)virDomainFree((*p)->marked[i].domain);
+	free(*p);
+}
+
+static const struct marked *find_ours(const struct listing *l, const char *name, bool running)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (l->marked[i].ours && l->marked[i].running == running && str_equal(l->marked[i].life.name, name))
+			return &l->marked[i];
+	return NULL;
+}
+
+/* Another domain with our metadata for that name. */
+static const char *find_twin(const struct listing *l, const char *name)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (!l->marked[i].ours && !l->marked[i].foreign && str_equal(l->marked[i].life.name, name))
+			return virDomainGetName(l->marked[i].domain);
+	return NULL;
+}
+
+/* A domain of that very name that is not ours. */
+static bool find_foreign(const struct listing *l, const char *name)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (!l->marked[i].ours && str_equal(virDomainGetName(l->marked[i].domain), name))
+			return true;
+	return false;
+}
+
+static int send_entry(const struct listing *l, const char *name, const struct settings *s, const struct marked *m,
+	const char *trouble, struct error *e)
+{
+	struct vm_entry entry = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, l->h->seq)};
 	struct slot place;
 	struct generation last = {0};
 
 	/* Of a stopped VM: the highest life it has had, so that a keeper with an older store does not fall behind it. */
-	if (!life)
-		(void)generation_load(h, name, &last, NULL);
-	(void)str_copy(m.name, name);
-	m.running = life != NULL;
-	m.generation = life ? life->generation : last.generation;
-	m.plain = !clean_exists(h, name);
+	if (!m)
+		(void)generation_load(l->h, name, &last, NULL);
+	(void)str_copy(entry.name, name);
+	(void)str_copy(entry.trouble, trouble);
+	entry.running = m != NULL;
+	entry.generation = m ? m->life.generation : last.generation;
+	entry.plain = !clean_exists(l->h, s ? settings_clean_name(s) : name);
 	if (s) {
-		m.slot = s->slot;
-		m.cpus = s->cpus;
-		m.memory_mib = s->memory_mib;
-		m.disk_gib = s->disk_gib;
-		if (slot_derive(&h->conf, s->slot, &place, NULL) == 0)
-			(void)str_copy(m.address, place.address);
+		entry.slot = s->slot;
+		entry.cpus = s->cpus;
+		entry.memory_mib = s->memory_mib;
+		entry.disk_gib = s->disk_gib;
+		if (slot_derive(&l->h->conf, s->slot, &place, NULL) == 0)
+			(void)str_copy(entry.address, place.address);
 	}
-	return msg_send(h->report_fd, &m, NULL, 0, e);
+	return msg_send(l->h->report_fd, &entry, NULL, 0, e);
 }
 
-static int send_stopped(void *userdata, const struct settings *s, struct error *e)
+/* m: its running domain, or NULL. */
+static int list_one(const struct listing *l, const char *name, const struct settings *s, const struct marked *m,
+	struct error *e)
 {
-	struct listing *l = userdata;
+	const struct trouble_view view = {.name = name,
+		.settings = s,
+		.domain = m ? m->domain : NULL,
+		.life = m ? &m->life : NULL,
+		.twin = find_twin(l, name),
+		.foreign = find_foreign(l, name),
+		.defined = !m && find_ours(l, name, false)};
+	char trouble[VM_TEXT_MAX];
 
-	for (size_t i = 0; i < l->n; i++)
-		if (str_equal(l->names[i], s->name))
+	trouble_find(l->h, &view, trouble);
+	if (!m && !l->stopped && !trouble[0])
+		return 0;
+	return send_entry(l, name, s, m, trouble, e);
+}
+
+static int list_stopped(void *userdata, const struct settings *s, struct error *e)
+{
+	const struct listing *l = userdata;
+
+	return find_ours(l, s->name, true) ? 0 : list_one(l, s->name, s, NULL, e);
+}
+
+static int add_marked(struct listing *l, virDomainPtr d, struct error *e)
+{
+	struct marked m = {.domain = d};
+	char file[64];
+	int r = virt_mark(l->h, d, &m.life, e);
+
+	if (r < 0)
+		return r;
+	if (r == 0) {
+		/* A domain that is not ours is nobody's business, unless it is in one of our VMs' way. */
+		if (!name_valid(virDomainGetName(d)) || str_format(file, "vms/%s.env", virDomainGetName(d)) < 0 ||
+			faccessat(l->h->image_fd, file, F_OK, 0) < 0)
 			return 0;
-	return send_entry(l->h, s->name, s, NULL, e);
+		m.foreign = true;
+		(void)str_copy(m.life.name, virDomainGetName(d));
+	} else if (m.life.generation == 0) {
+		return 0; /* the probe for KVM */
+	}
+	if (l->n == MARKED_MAX)
+		return error_set(e, E2BIG, "more than %d domains carry the mark of boxery", MARKED_MAX);
+	m.running = virt_runs(d);
+	m.ours = !m.foreign && str_equal(m.life.name, virDomainGetName(d));
+	(void)virDomainRef(d);
+	l->marked[l->n++] = m;
+	return 0;
 }
 
-static int send_running(struct listing *l, virDomainPtr d,
-	void (*found)(void *userdata, const struct life *life), void *userdata, struct error *e)
+static int find_all(struct listing *l, struct error *e)
 {
-	struct settings s;
-	struct life life;
-	bool known;
-	int r = virt_life(l->h, d, &life, e);
+	virDomainPtr *all = NULL;
+	int n, r = 0;
 
-	/* Generation 0 is the probe for KVM. A domain that is not ours is nobody's business. */
-	if (r <= 0 || life.generation == 0 || !virt_runs(d))
-		return r < 0 ? r : 0;
-	if (l->n == RUNNING_MAX)
-		return error_set(e, E2BIG, "more than %d VMs are running", RUNNING_MAX);
-	(void)str_copy(l->names[l->n++], life.name);
-	known = settings_load(l->h, life.name, &s, NULL) == 0;
-	if (found)
-		found(userdata, &life);
-	return send_entry(l->h, life.name, known ? &s : NULL, &life, e);
+	n = virConnectListAllDomains(l->h->conn, &all, 0);
+	if (n < 0)
+		return virt_error(e, "cannot list the domains");
+	for (int i = 0; i < n; i++) {
+		if (r == 0)
+			r = add_marked(l, all[i], e);
+		(void)virDomainFree(all[i]);
+	}
+	free(all);
+	return r;
+}
+
+/* Marks for a VM that is not there at all: named, so that somebody looks. */
+static int list_orphan(const struct listing *l, size_t at, struct error *e)
+{
+	const struct marked *m = &l->marked[at];
+	struct settings s;
+
+	if (find_ours(l, m->life.name, true) || settings_load(l->h, m->life.name, &s, NULL) == 0)
+		return 0;
+	for (size_t i = 0; i < at; i++)
+		if (str_equal(l->marked[i].life.name, m->life.name))
+			return 0;
+	return list_one(l, m->life.name, NULL, NULL, e);
 }
 
 int op_entries(struct host *h, bool stopped, void (*found)(void *userdata, const struct life *life),
 	void *userdata, struct error *e)
 {
-	CLEANUP_FREE struct listing *l = calloc(1, sizeof(*l));
-	virDomainPtr *all = NULL;
-	int n, r = 0;
+	__attribute__((cleanup(listing_done))) struct listing *l = calloc(1, sizeof(*l));
+	int r;
 
 	if (!l)
 		return error_errno(e, ENOMEM, "cannot list the domains");
 	l->h = h;
-	n = virConnectListAllDomains(h->conn, &all, 0);
-	if (n < 0)
-		return virt_error(e, "cannot list the domains");
-	for (int i = 0; i < n; i++) {
-		if (r == 0)
-			r = send_running(l, all[i], found, userdata, e);
-		(void)virDomainFree(all[i]);
+	l->stopped = stopped;
+	r = find_all(l, e);
+	for (size_t i = 0; r == 0 && i < l->n; i++) {
+		const struct marked *m = &l->marked[i];
+		struct settings s;
+		bool known;
+
+		if (!m->ours || !m->running)
+			continue;
+		known = settings_load(h, m->life.name, &s, NULL) == 0;
+		if (found)
+			found(userdata, &m->life);
+		r = list_one(l, m->life.name, known ? &s : NULL, m, e);
 	}
-	free(all);
-	if (r == 0 && stopped)
-		r = settings_each(h, send_stopped, l, e);
+	if (r == 0)
+		r = settings_each(h, list_stopped, l, e);
+	for (size_t i = 0; r == 0 && i < l->n; i++)
+		r = list_orphan(l, i, e);
 	return r;
 }
 

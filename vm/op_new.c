@@ -41,57 +41,109 @@ static int slot_is_free(void *userdata, const struct settings *s, struct error *
 static bool same(const struct settings *a, const struct settings *b)
 {
 	return a->slot == b->slot && a->cpus == b->cpus && a->memory_mib == b->memory_mib &&
-	       a->disk_gib == b->disk_gib && str_equal(a->image, b->image);
+	       a->disk_gib == b->disk_gib && str_equal(a->image, b->image) && str_equal(a->clean_of, b->clean_of);
+}
+
+/* With a disk of its own, on a base image. */
+static int plan_own(struct host *h, const struct vm_request *q, struct settings *s, struct base_image *base, struct error *e)
+{
+	int r = base_load(h, q->image, base, e);
+
+	if (r == 0)
+		r = check_disk(q, base, e);
+	if (r < 0)
+		return r;
+	s->disk_gib = q->disk_gib;
+	(void)str_copy(s->image, q->image);
+	return str_copy(s->base_identity, base->disk_identity);
+}
+
+/*
+ * From another VM's clean image: that VM's lock is held as well, so that it is not removed meanwhile. Clones have no
+ * clones, so nobody takes two locks the other way round.
+ */
+static int plan_clone(struct host *h, const struct vm_request *q, struct settings *s, int *ret_lock, struct error *e)
+{
+	struct settings origin;
+	int r;
+
+	if (str_equal(q->clean_of, q->name))
+		return error_set(e, EINVAL, "%s cannot live from its own clean image only", q->name);
+	r = settings_load(h, q->clean_of, &origin, e);
+	if (r == 0)
+		r = host_lock(h, q->clean_of, ret_lock, e);
+	if (r == 0)
+		r = settings_load(h, q->clean_of, &origin, e);
+	if (r < 0)
+		return error_wrap(e, "the VM whose clean image %s is to use", q->name);
+	if (origin.clean_of[0])
+		return error_set(e, EINVAL, "%s lives from the clean image of %s itself; name that one", q->clean_of,
+			origin.clean_of);
+	if (q->image[0] && !str_equal(q->image, origin.image))
+		return error_set(e, EINVAL, "%s is on the base image %s, not %s", q->clean_of, origin.image, q->image);
+	s->disk_gib = origin.disk_gib;
+	(void)str_copy(s->image, origin.image);
+	(void)str_copy(s->base_identity, origin.base_identity);
+	return str_copy(s->clean_of, q->clean_of);
+}
+
+/* 1: there is that very VM already. */
+static int made_already(struct host *h, const struct settings *s, struct error *e)
+{
+	struct settings old;
+	char file[64];
+	int r = settings_load(h, s->name, &old, NULL);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return settings_load(h, s->name, &old, e);
+	if (!same(s, &old))
+		return error_set(e, EEXIST, "there is a VM named %s already, with other settings", s->name);
+	(void)str_format(file, "vms/%s.qcow2", s->name);
+	return s->clean_of[0] || faccessat(h->image_fd, file, F_OK, 0) == 0;
 }
 
 int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
-	CLEANUP_FD int lock = -1;
+	CLEANUP_FD int lock = -1, origin_lock = -1;
 	struct slot_use use = {.slot = q->slot, .name = q->name};
-	struct settings s = {.slot = q->slot,
-				.cpus = q->cpus,
-				.memory_mib = q->memory_mib,
-				.disk_gib = q->disk_gib},
-			old;
+	struct settings s = {.slot = q->slot, .cpus = q->cpus, .memory_mib = q->memory_mib};
 	struct base_image base;
 	struct slot place;
-	char file[64];
 	int r;
 
 	host_step_begin(h, "new");
+	(void)str_copy(s.name, q->name);
 	r = host_lock(h, q->name, &lock, e);
 	if (r == 0)
 		r = slot_derive(&h->conf, q->slot, &place, e);
 	if (r == 0)
 		r = host_size_check(q->cpus, q->memory_mib, e);
 	if (r == 0)
-		r = base_load(h, q->image, &base, e);
-	if (r == 0)
-		r = check_disk(q, &base, e);
+		r = q->clean_of[0] ? plan_clone(h, q, &s, &origin_lock, e) : plan_own(h, q, &s, &base, e);
 	if (r == 0)
 		r = settings_each(h, slot_is_free, &use, e);
+	if (r == 0)
+		r = made_already(h, &s, e);
 	if (r < 0)
 		return r;
-	(void)str_copy(s.name, q->name);
-	(void)str_copy(s.image, q->image);
-	(void)str_copy(s.base_identity, base.disk_identity);
-	r = settings_load(h, q->name, &old, NULL);
-	if (r == 0 && !same(&s, &old))
-		return error_set(e, EEXIST, "there is a VM named %s already, with other settings", q->name);
-	if (r < 0 && r != -ENOENT)
-		return settings_load(h, q->name, &old, e);
-	(void)str_format(file, "vms/%s.qcow2", q->name);
 	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try
 	 * that ended. */
-	if (r == -ENOENT || faccessat(h->image_fd, file, F_OK, 0) < 0) {
-		r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);
+	if (r == 0) {
+		if (!s.clean_of[0])
+			r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);
 		if (r == 0)
 			r = settings_save(h, &s, e);
 		if (r < 0)
 			return r;
 	}
 	(void)str_copy(res->address, place.address);
-	host_step_done(h, "%u CPUs, %u MiB, %u GiB on %s, address %s", s.cpus, s.memory_mib, s.disk_gib,
-		s.image, place.address);
+	if (s.clean_of[0])
+		host_step_done(h, "%u CPUs, %u MiB, from %s@" CLEAN_LABEL ", address %s", s.cpus, s.memory_mib, s.clean_of,
+			place.address);
+	else
+		host_step_done(h, "%u CPUs, %u MiB, %u GiB on %s, address %s", s.cpus, s.memory_mib, s.disk_gib, s.image,
+			place.address);
 	return 0;
 }

@@ -7,6 +7,8 @@
 #include "vm/op.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
 #define STOP_TIMEOUT_MS 60000
 #define POLL_MS 200
@@ -52,12 +54,81 @@ static int record_generation(struct host *h, const char *name, uint64_t generati
 	return generation_save(h, name, &(struct generation){.generation = generation}, e);
 }
 
+/* broken/NAME.qcow2, of whatever life. */
+static int evidence_remove(struct host *h, const char *name, struct error *e)
+{
+	return overlay_remove(h, "broken", name, e);
+}
+
+/*
+ * The overlay becomes evidence in one step. What lies there from an earlier life gives way, also when this one cannot be
+ * kept: evidence is always of the last failure. Without an overlay there was one before us: an earlier try of this reset.
+ */
+static int evidence_keep(struct host *h, const char *name, char text[static VM_TEXT_MAX], struct error *e)
+{
+	const uint64_t max = (uint64_t)h->conf.evidence_max_mib * 1024 * 1024;
+	CLEANUP_FD int folder = -1;
+	char from[64], to[64];
+	struct stat st;
+	uint64_t size;
+	int r;
+
+	(void)str_format(from, "run/%s.qcow2", name);
+	(void)str_format(to, "broken/%s.qcow2", name);
+	if (fstatat(h->image_fd, from, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno != ENOENT)
+			return error_errno(e, errno, "cannot look at %s/%s", h->conf.image_dir, from);
+		if (faccessat(h->image_fd, to, F_OK, 0) == 0)
+			return str_format_n(text, VM_TEXT_MAX, "%s/%s", h->conf.image_dir, to);
+		return str_format_n(text, VM_TEXT_MAX, "not kept: there is no disk of this life");
+	}
+	size = (uint64_t)st.st_blocks * 512;
+	if (size > max) {
+		r = overlay_remove(h, "run", name, e);
+		if (r == 0)
+			r = evidence_remove(h, name, e);
+		return r < 0 ? r
+			     : str_format_n(text, VM_TEXT_MAX,
+				       "not kept: the disk has %llu MiB, BOXERY_EVIDENCE_MAX in host.env allows %u",
+				       (unsigned long long)(size + 1024 * 1024 - 1) / (1024 * 1024), h->conf.evidence_max_mib);
+	}
+	if (renameat(h->image_fd, from, h->image_fd, to) < 0)
+		return error_errno(e, errno, "cannot keep %s/%s as %s", h->conf.image_dir, from, to);
+	r = dir_open(h->image_fd, "broken", &folder, e);
+	if (r == 0)
+		r = dir_sync(folder, e);
+	if (r == 0)
+		r = overlay_remove(h, "run", name, e);
+	return r < 0 ? r : str_format_n(text, VM_TEXT_MAX, "%s/%s", h->conf.image_dir, to);
+}
+
+/* What becomes of the disk of a life that has ended. */
+static int end_disk(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
+{
+	int r;
+
+	if (q->flags & VM_FLAG_HALT) {
+		r = HOST_PATH(h, res->text, e, "run/%s.qcow2", q->name);
+	} else if (q->flags & VM_FLAG_EVIDENCE) {
+		r = evidence_keep(h, q->name, res->text, e);
+	} else {
+		r = overlay_remove(h, "run", q->name, e);
+		if (r == 0)
+			r = evidence_remove(h, q->name, e);
+		if (r == 0)
+			host_step_done(h, "dropped");
+		return r;
+	}
+	if (r == 0)
+		host_step_done(h, "%s%s", res->text[0] == '/' ? "kept: " : "", res->text);
+	return r;
+}
+
 int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP_FD int lock = -1;
 	int r;
 
-	(void)res;
 	host_step_begin(h, "lock");
 	r = host_lock(h, q->name, &lock, e);
 	if (r < 0 && r != -EBUSY && host_connect(h, NULL) == 0)
@@ -75,11 +146,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 		return r;
 	host_step_begin(h, "overlay");
 	r = record_generation(h, q->name, q->generation, e);
-	if (r == 0)
-		r = overlay_remove(h, "run", q->name, e);
-	if (r == 0)
-		host_step_done(h, "dropped");
-	return r;
+	return r < 0 ? r : end_disk(h, q, res, e);
 }
 
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
@@ -128,6 +195,8 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 
 	r = overlay_remove(h, "run", name, e);
 	if (r == 0)
+		r = evidence_remove(h, name, e);
+	if (r == 0)
 		r = overlay_remove(h, "vms", name, e);
 	if (r == 0)
 		r = clean_remove(h, name, e);
@@ -149,12 +218,17 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
 	CLEANUP_FD int lock = -1;
+	char clone[VM_NAME_MAX];
 	struct life life;
 	int r;
 
 	(void)res;
 	host_step_begin(h, "destroy");
 	r = host_lock(h, q->name, &lock, e);
+	if (r == 0)
+		r = settings_clone_find(h, q->name, clone, e);
+	if (r == 1)
+		return error_set(e, EBUSY, "%s lives from the clean image of %s; remove that one first", clone, q->name);
 	if (r == 0)
 		r = host_connect(h, e);
 	if (r == 0)

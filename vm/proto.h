@@ -12,6 +12,7 @@
  *                                            text says virtualisation in use and why (probed by starting a guest)
  * VM_NEW      name, slot, cpus, memory_mib,  vms/NAME.env and the disk overlay vms/NAME.qcow2 on base/BASE
  *             disk_gib, image            or, with clean_of, no disk of its own: its starts are on images/CLEAN_OF@boxery-clean
+ *             (clean_of)                       (its size is CLEAN_OF's; that VM cannot be removed before this one)
  * VM_START    name, generation, flags,       refuses a generation not above the recorded one, unless that very domain runs;
  *             delivery/admin key lines       overlay run/NAME.qcow2 (pool) or own disk (plain), domain, agent, begin, clean check;
  *                                            result: host_key, address, kvm
@@ -19,16 +20,19 @@
  *                                            VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
  *                                            larger than BOXERY_EVIDENCE_MAX); a later reset without the flag drops that too;
  *                                            result text: the path of the kept file, "" when there is none;
- *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is
+ *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is.
+ *                                            With either flag the result's text is the path of what is kept, or "not kept: why"
  * VM_GRANT    name, generation, key_line     adds one ssh public key to root's keys of a READY guest, through the agent
  * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms
- * VM_CAPTURE  name                           plain VM that is off: its disk becomes images/NAME@boxery-clean/, read-only, bound to
+ * VM_CAPTURE  name                           plain VM that is off, as are those with clean_of NAME: its disk becomes images/NAME@boxery-clean/, read-only, bound to
  *                                            the base by identity and hash; the last good one is never deleted before
  * VM_REMOVE   name, flags                    domain, overlay, disk, clean image, reservation, settings file
  * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
  * VM_LIST     -                              a VM_ENTRY per domain that carries our metadata, and per settings file without one
  * VM_WATCH    -                              on (re)connect: VM_ENTRY for each of our domains, then VM_EVENT SNAPSHOT;
- *                                            (an entry whose files are gone or changed says so in `trouble`)
+ *                                            (an entry whose files are gone or changed says so in `trouble`; a VM that is off is
+ *                                            listed here too when there is doubt about it; so is a name that only a stranger's
+ *                                            copy of our metadata gives)
  *                                            then VM_EVENT per change, and the same listing again every 10 s. Keeps
  *                                            consoles under their cap. Libvirt gone: VM_EVENT DISCONNECTED, retries.
  */

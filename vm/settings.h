@@ -27,6 +27,8 @@ int settings_parse(const char *name, const char *shown, const char *data, size_t
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
 	void *userdata, struct error *e);
 
+/* 1 and the name of a VM that lives from the clean image of `name`, 0: there is none. */
+int settings_clone_find(const struct host *h, const char *name, char ret[static VM_NAME_MAX], struct error *e);
 /* The VM whose clean image this one's lives start from. */
 const char *settings_clean_name(const struct settings *s);
 
