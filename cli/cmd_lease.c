@@ -104,6 +104,7 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
 	CLEANUP_FD int signal_fd = -1;
 	struct keeper_reply reply;
+	char waited[CLI_DURATION_MAX];
 	struct hostconf conf;
 	bool late = false;
 
@@ -113,6 +114,9 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 	if (cli_wait_call(client, r, signal_fd, r->wait_ms + CLI_CALL_TIMEOUT_MS, &reply, &late, e) < 0) {
 		if (late)
 			give_back(&conf, &reply);
+		if (e->code == EAGAIN && !w->broken)
+			(void)error_set(e, EAGAIN, "%s; %s%s", e->text, w->wait ? "waited in vain for " : "--wait TIME waits for "
+					"a clean one", w->wait ? cli_duration_text(w->wait, waited) : "");
 		return cli_fail(e);
 	}
 	return w->exec.given ? lease_exec(&conf, client, signal_fd, &reply, w->exec.argv) : print(&reply, w, e);

@@ -16,6 +16,18 @@ int lease_set_id(struct keeper_request *r, const char *id, struct error *e)
 	return error_set(e, EINVAL, "'%s' is not a lease id (32 hex digits); 'boxery-host lease ls' lists them", shown);
 }
 
+/* Sends it; what the keeper says to an id that it does not know gets the way out. */
+static int about_lease(struct keeper_request *r)
+{
+	struct error e = ERROR_INIT;
+
+	if (cli_call(r, CLI_CALL_TIMEOUT_MS, NULL, NULL, &e) == 0)
+		return EXIT_STATUS_OK;
+	if (e.code == ENOENT && !strstr(e.text, "lease ls"))
+		(void)error_set(&e, ENOENT, "%s; 'boxery-host lease ls' lists those there are", e.text);
+	return cli_fail(&e);
+}
+
 int cmd_release(int argc, char **argv)
 {
 	const struct cli_usage usage = {"boxery-host release", "LEASE",
@@ -31,7 +43,7 @@ int cmd_release(int argc, char **argv)
 	if (lease_set_id(&r, argv[first], &e) < 0)
 		return cli_fail(&e);
 	(void)str_copy(r.text, "released");
-	return cli_do(&r, CLI_CALL_TIMEOUT_MS, NULL);
+	return about_lease(&r);
 }
 
 int cmd_lease_renew(int argc, char **argv)
@@ -59,7 +71,7 @@ int cmd_lease_renew(int argc, char **argv)
 		return cli_fail(&e);
 	r.ttl_ms = ttl;
 	r.flags = force ? KEEPER_FLAG_FORCE : 0;
-	return cli_do(&r, CLI_CALL_TIMEOUT_MS, NULL);
+	return about_lease(&r);
 }
 
 static void print_leases(const json_t *leases)

@@ -39,6 +39,9 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 		/* Of another boot of the host: how long is not known, only since when by the clock on the wall. */
 		cells[3] = age_ms >= 0 ? cli_duration_text((uint64_t)age_ms, age) :
 					 json_text(vm, "since", scratch[3], sizeof(scratch[3]));
+		/* What is wrong right now says more than what went wrong last. */
+		if (json_string_length(json_object_get(vm, "trouble")))
+			cells[9] = json_text(vm, "trouble", scratch[9], sizeof(scratch[9]));
 		table_add(table, cells);
 	}
 	table_print_rows(table, max_lines);

@@ -1,54 +1,15 @@
 /*
- * pool show: everything about one VM in one place. The keeper's lists, and the end of the guest's console, which is read
- * from the image folder here: it decides nothing, and root in the guest can write anything there, so it is bounded and
- * shown with every control character made visible.
+ * pool show: everything about one VM in one place: what the keeper's lists say, and the end of the guest's console.
  */
 #include "base/str.h"
 #include "cli/host.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#define CONSOLE_TAIL (16 * 1024)
-#define CONSOLE_LINES 20
-#define CONSOLE_LINE_MAX 400
 #define LEASES_SHOWN 5
 #define EVENTS_SHOWN 15
-
-/* The last lines of the console as a JSON array; *ret_path for the reader, e when it cannot be read (no console: not one). */
-static json_t *read_console(const char *path, struct error *e)
-{
-	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	char tail[CONSOLE_TAIL + 1], shown[CONSOLE_LINE_MAX], *line = tail, *save = NULL;
-	json_t *lines = json_array();
-	struct stat st;
-	ssize_t n;
-
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-		if (fd >= 0 || errno != ENOENT)
-			(void)error_errno(e, fd < 0 ? errno : EINVAL, "%s", path);
-		return lines;
-	}
-	n = pread(fd, tail, CONSOLE_TAIL, st.st_size > CONSOLE_TAIL ? st.st_size - CONSOLE_TAIL : 0);
-	n = n < 0 ? 0 : n;
-	for (ssize_t i = 0; i < n; i++)
-		tail[i] = tail[i] ? tail[i] : '\x01';
-	tail[n] = '\0';
-	/* The first piece is cut somewhere in the middle of a line. */
-	if (st.st_size > CONSOLE_TAIL)
-		line = strchr(tail, '\n') ? strchr(tail, '\n') + 1 : tail;
-	for (line = strtok_r(line, "\r\n", &save); line; line = strtok_r(NULL, "\r\n", &save)) {
-		str_show_n(shown, sizeof(shown), line, strlen(line));
-		(void)json_array_append_new(lines, json_string(shown));
-		if (json_array_size(lines) > CONSOLE_LINES)
-			(void)json_array_remove(lines, 0);
-	}
-	return lines;
-}
 
 static json_t *ask(struct keeper_request *r, const char *key, struct error *e)
 {
@@ -141,6 +102,7 @@ static void print_vm(const json_t *vm)
 		printf("%-10s %" JSON_INTEGER_FORMAT " in a row\n", "failures", attempts);
 	print_field("at step", vm, "step", NULL);
 	print_field("reason", vm, "reason", NULL);
+	print_field("trouble", vm, "trouble", NULL);
 	print_field("evidence", vm, "evidence", NULL);
 	if (kept > 0)
 		printf("%-10s %s\n", "kept for", cli_duration_text((uint64_t)kept, duration));
@@ -149,6 +111,7 @@ static void print_vm(const json_t *vm)
 	print_field("address", vm, "address", NULL);
 	print_field("host key", vm, "host_key", NULL);
 	print_field("image", vm, "image", "");
+	print_field("clean of", vm, "clean_of", NULL);
 }
 
 static void print_advice(const json_t *vm)
@@ -225,7 +188,7 @@ int cmd_pool_show(int argc, char **argv)
 	if (!document)
 		return cli_fail(&e);
 	(void)str_format(path, "%s/console/%s.log", conf.image_dir, argv[first]);
-	console = read_console(path, &fault);
+	console = cli_console(path, &fault);
 	(void)json_object_set_new(document, "console", console);
 	(void)json_object_set_new(document, "console_file", json_string(path));
 	code = EXIT_STATUS_OK;

@@ -43,7 +43,7 @@ void cli_progress_show(void *progress, const char *text)
 
 const char *cli_duration_text(uint64_t ms, char dst[static CLI_DURATION_MAX])
 {
-	uint64_t s = ms / 1000;
+	uint64_t s = (ms + 500) / 1000;
 
 	if (s < 60)
 		(void)str_format_n(dst, CLI_DURATION_MAX, "%" PRIu64 "s", s);

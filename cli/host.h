@@ -49,6 +49,11 @@ int cli_wait_call(struct keeper_client *client, struct keeper_request *r, int si
 		struct keeper_reply *ret, bool *ret_late, struct error *e);
 /* "TYPE BASE64" out of an ssh public key file, FILE or FILE.pub. A private key is refused. */
 int cli_public_key(const char *path, char *dst, size_t size, struct error *e);
+/*
+ * The last lines of a guest's console as a JSON array of ASCII texts. A console that is not there has none; e says when it cannot
+ * be read.
+ */
+json_t *cli_console(const char *path, struct error *e);
 #define CLI_DURATION_MAX 24
 const char *cli_duration_text(uint64_t ms, char dst[static CLI_DURATION_MAX]); /* "45s" "12m" "3h05m" "2d04h" */
 /* Becomes one of our own programs (beside us, or in libexec). Returns only on failure. */

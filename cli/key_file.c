@@ -15,16 +15,27 @@
 static const char *const key_types[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
 		"ssh-rsa", "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com"};
 
-/* The blob says its type itself, as a string with its length before it; in a cut or mistyped line the two differ. */
-static bool blob_says(const char *base64, const char *type)
+/*
+ * The blob is strings with their lengths before them, the first its type: in a line that was cut or mistyped something of this
+ * does not come out even.
+ */
+static bool blob_is_whole(const char *base64, const char *type)
 {
 	unsigned char blob[KEEPER_TEXT_MAX];
-	size_t len = 0, n = strlen(type);
+	size_t len = 0, at = 0, strings = 0;
 
-	return sodium_base642bin(blob, sizeof(blob), base64, strlen(base64), NULL, &len, NULL,
-			sodium_base64_VARIANT_ORIGINAL) == 0 &&
-			len > 4 + n && blob[0] == 0 && blob[1] == 0 && blob[2] == 0 && blob[3] == n &&
-			memcmp(blob + 4, type, n) == 0;
+	if (sodium_base642bin(blob, sizeof(blob), base64, strlen(base64), NULL, &len, NULL, sodium_base64_VARIANT_ORIGINAL))
+		return false;
+	while (at + 4 <= len) {
+		size_t n = (size_t)blob[at] << 24 | (size_t)blob[at + 1] << 16 | (size_t)blob[at + 2] << 8 | blob[at + 3];
+
+		at += 4;
+		if (n == 0 || n > len - at || (strings == 0 && (n != strlen(type) || memcmp(blob + at, type, n) != 0)))
+			return false;
+		at += n;
+		strings++;
+	}
+	return at == len && strings >= 2;
 }
 
 static int check_line(const char *path, char *line, char *dst, size_t size, struct error *e)
@@ -40,7 +51,7 @@ static int check_line(const char *path, char *line, char *dst, size_t size, stru
 	if (base64 && strlen(type) + 1 + strlen(base64) >= size)
 		return error_set(e, EINVAL, "--ssh-key %s: the key is longer than %zu bytes; use an ed25519 or ECDSA key", path,
 				size - 1);
-	if (!base64 || !blob_says(base64, type))
+	if (!base64 || !blob_is_whole(base64, type))
 		return error_set(e, EINVAL, "--ssh-key %s: the %s key in it is damaged or cut off", path, type);
 	return str_format_n(dst, size, "%s %s", type, base64);
 }
@@ -80,6 +91,8 @@ int cli_public_key(const char *path, char *dst, size_t size, struct error *e)
 		path = beside;
 		code = 0;
 	}
+	if (code == -ENOENT)
+		return error_set(e, ENOENT, "--ssh-key: there is neither %s nor %s.pub", path, path);
 	if (code < 0)
 		return error_wrap(e, "--ssh-key");
 	code = check_text(path, text, len, dst, size, e);
