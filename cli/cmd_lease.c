@@ -132,7 +132,7 @@ int cmd_lease(int argc, char **argv)
 				KEEPER_TTL_MAX_MS},
 		{"wait", OPTION_DURATION, &w.wait, "TIME", "wait this long for a clean VM (default: not at all)", 0,
 				KEEPER_WAIT_MAX_MS},
-		{"ssh-key", OPTION_TEXT, &w.key_file, "FILE", "this ssh public key may log in as root", 0, 0},
+		{"ssh-key", OPTION_TEXT, &w.key_file, "FILE", "this ssh public key may log in as root; - is standard input", 0, 0},
 		{"broken", OPTION_FLAG, &w.broken, NULL, "hold the BROKEN VM NAME, to look at what is left of it", 0, 0},
 		{"json", OPTION_FLAG, &w.json, NULL, "machine-readable", 0, 0},
 		{"exec", OPTION_REST, &w.exec, "PROGRAM", "run it (and all that follows) while the VM is leased", 0, 0},

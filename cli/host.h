@@ -47,7 +47,7 @@ int cli_poll_ms(uint64_t deadline_us);
  */
 int cli_wait_call(struct keeper_client *client, struct keeper_request *r, int signals, uint64_t timeout_ms,
 		struct keeper_reply *ret, bool *ret_late, struct error *e);
-/* "TYPE BASE64" out of an ssh public key file, FILE or FILE.pub. A private key is refused. */
+/* "TYPE BASE64" out of an ssh public key file, FILE or FILE.pub; "-" is standard input. A private key is refused. */
 int cli_public_key(const char *path, char *dst, size_t size, struct error *e);
 /*
  * The last lines of a guest's console as a JSON array of ASCII texts. A console that is not there has none; e says when it cannot

@@ -78,12 +78,36 @@ static int check_text(const char *path, char *text, size_t len, char *dst, size_
 	return check_line(path, found, dst, size, e);
 }
 
+static int read_stdin(char **ret, size_t *ret_len, struct error *e)
+{
+	char *text = malloc(KEY_FILE_MAX + 1);
+	size_t len = 0;
+	ssize_t n;
+
+	if (!text)
+		return error_errno(e, ENOMEM, "standard input");
+	while ((n = read(STDIN_FILENO, text + len, KEY_FILE_MAX - len)) > 0 || (n < 0 && errno == EINTR))
+		len += n > 0 ? (size_t)n : 0;
+	if (n < 0 || len == KEY_FILE_MAX) {
+		int code = n < 0 ? errno : EFBIG;
+
+		secret_wipe(text, len);
+		free(text);
+		return error_errno(e, code, "standard input");
+	}
+	text[len] = '\0';
+	*ret = text;
+	*ret_len = len;
+	return 0;
+}
+
 int cli_public_key(const char *path, char *dst, size_t size, struct error *e)
 {
 	struct error other = ERROR_INIT;
 	char beside[512], *text = NULL;
 	size_t len = 0;
-	int code = file_read(AT_FDCWD, path, KEY_FILE_MAX, &text, &len, e);
+	bool from_stdin = str_equal(path, "-");
+	int code = from_stdin ? read_stdin(&text, &len, e) : file_read(AT_FDCWD, path, KEY_FILE_MAX, &text, &len, e);
 
 	if (code == -ENOENT && str_format(beside, "%s.pub", path) == 0 &&
 			file_read(AT_FDCWD, beside, KEY_FILE_MAX, &text, &len, &other) == 0) {
