@@ -1,6 +1,7 @@
 #include "linux/loop.h"
 #include "base/cleanup.h"
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -101,6 +102,9 @@ int loop_timer(sd_event *ev, sd_event_source **s, uint64_t in_ms, sd_event_time_
 	return 0;
 }
 
+#define KILL_WAIT_MS 100 /* the longest that loop_child_kill() holds the loop up */
+#define REAP_GRACE_MS 5000 /* from the kill at a deadline until its owner is told without its end */
+
 struct loop_child {
 	struct child child;
 	sd_event_source *ended, *deadline;
@@ -132,9 +136,24 @@ static int on_child_ended(sd_event_source *source, int fd, uint32_t events, void
 	lc->child.pid = -1;
 	lc->child.pidfd = fd_close(lc->child.pidfd);
 	(void)sd_event_source_set_enabled(lc->ended, SD_EVENT_OFF);
-	lc->cb(lc->userdata, status, lc->timed_out);
+	if (lc->cb)
+		lc->cb(lc->userdata, status, lc->timed_out);
 	loop_child_free(lc);
 	return 0;
+}
+
+/*
+ * A killed child that hangs in the kernel (a disk that does not answer) cannot be reaped yet. Nobody waits for it: its
+ * owner is told, or has gone already, and it stays here until the kernel lets it go.
+ */
+static void abandon(struct loop_child *lc)
+{
+	loop_child_cb cb = lc->cb;
+
+	lc->cb = NULL;
+	lc->deadline = sd_event_source_disable_unref(lc->deadline);
+	if (cb)
+		cb(lc->userdata, SIGKILL, lc->timed_out);
 }
 
 static int on_child_deadline(sd_event_source *source, uint64_t us, void *userdata)
@@ -145,8 +164,14 @@ static int on_child_deadline(sd_event_source *source, uint64_t us, void *userdat
 	/* It may have ended by itself in this very moment; then that is what happened. */
 	if (waitid(P_PID, (id_t)lc->child.pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 && si.si_pid != 0)
 		return 0;
+	if (lc->timed_out) {
+		abandon(lc);
+		return 0;
+	}
 	lc->timed_out = true;
 	(void)kill(lc->child.pid, SIGKILL); /* not reaped yet, so the number still means this child */
+	if (loop_timer(sd_event_source_get_event(source), &lc->deadline, REAP_GRACE_MS, on_child_deadline, lc, NULL) < 0)
+		abandon(lc);
 	return 0;
 }
 
@@ -179,6 +204,18 @@ int loop_child_add(sd_event *ev, struct child *c, uint64_t timeout_ms, loop_chil
 
 void loop_child_kill(struct loop_child *lc)
 {
-	if (lc)
-		loop_child_free(lc);
+	if (!lc)
+		return;
+	/* A killed process is gone within a millisecond, unless it hangs in the kernel. */
+	struct pollfd gone = {.fd = lc->child.pidfd, .events = POLLIN};
+
+	(void)kill(lc->child.pid, SIGKILL);
+	(void)poll(&gone, 1, KILL_WAIT_MS);
+	if (waitpid(lc->child.pid, NULL, WNOHANG) == 0) {
+		lc->cb = NULL;
+		abandon(lc);
+		return;
+	}
+	lc->child.pid = -1;
+	loop_child_free(lc);
 }

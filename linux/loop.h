@@ -17,7 +17,8 @@ int loop_timer(sd_event *ev, sd_event_source **s, uint64_t in_ms, sd_event_time_
 /*
  * Watches a child: cb gets its wait status when it has ended by itself, or timed_out = true after it was killed at the
  * deadline (0: it has none). After success *c is empty and the loop owns the child; ret may be NULL. The handle may be
- * given to loop_child_kill, not later than cb is entered: it is freed right after cb.
+ * given to loop_child_kill, not later than cb is entered: it is freed right after cb. A killed child that the kernel does
+ * not let go (it hangs on a disk) is reported 5 s after its deadline all the same and reaped whenever it ends.
  */
 struct loop_child;
 typedef void (*loop_child_cb)(void *userdata, int status, bool timed_out);
