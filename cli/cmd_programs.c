@@ -2,6 +2,7 @@
 #include "boxery-config.h"
 #include "base/str.h"
 #include "cli/host.h"
+#include "linux/program.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,8 +13,9 @@
 
 static const char *layer_folder(void)
 {
-	/* A build tree has no data folder yet; its layers are the source's. */
-	return access(BOXERY_DATADIR "/layers", R_OK) == 0 ? BOXERY_DATADIR "/layers" : BOXERY_SOURCE_DATADIR "/layers";
+	static char folder[512];
+
+	return str_format(folder, "%s/layers", program_data_folder()) == 0 ? folder : "layers";
 }
 
 int cmd_build_base(int argc, char **argv)

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "layers/build.h"
 #include "layers/check.h"
+#include "linux/program.h"
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
@@ -51,7 +52,9 @@ static void on_signal(int number)
 
 static const char *default_folder(void)
 {
-	return access(BOXERY_DATADIR "/layers", R_OK) == 0 ? BOXERY_DATADIR "/layers" : BOXERY_SOURCE_DATADIR "/layers";
+	static char folder[512];
+
+	return str_format(folder, "%s/layers", program_data_folder()) == 0 ? folder : "layers";
 }
 
 enum { LAYERS = 1, LAYER_FOLDER, IMAGES, CACHE, MIRROR, SECURITY, SUITE, CA, DISK, FORCE, DRY_RUN, CHECK, HELP };

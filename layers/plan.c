@@ -3,6 +3,7 @@
 #include "layers/plan.h"
 #include "layers/sha256.h"
 #include "linux/file.h"
+#include "linux/program.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,13 +16,12 @@ static int beside(const struct layer *l, const char *source, char *dst, size_t s
 
 int plan_read_source(const struct layer *l, const char *source, char **ret, size_t *ret_len, struct error *e)
 {
-	static const char *const data_folders[] = { BOXERY_DATADIR, BOXERY_SOURCE_DATADIR };
 	char path[1024];
 
-	for (size_t i = 0; i <= ARRAY_SIZE(data_folders); i++) {
+	for (int i = 0; i < 2; i++) {
 		struct error why = ERROR_INIT;
 		int r = i == 0 ? beside(l, source, path, sizeof(path)) :
-				 str_format(path, "%s/%s", data_folders[i - 1], source);
+				 str_format(path, "%s/%s", program_data_folder(), source);
 
 		if (r == 0)
 			r = file_read(AT_FDCWD, path, PLAN_SOURCE_MAX, ret, ret_len, &why);
@@ -31,7 +31,7 @@ int plan_read_source(const struct layer *l, const char *source, char **ret, size
 			return error_set(e, why.code ? why.code : -r, "%s: source %s: %s", l->shown, source, why.text);
 	}
 	return error_set(e, ENOENT, "%s: source %s is neither beside the folder %s nor in %s", l->shown, source, l->folder,
-			data_folders[0]);
+			program_data_folder());
 }
 
 int plan_layer_names(const struct layer_set *s, char *dst, size_t size, struct error *e)
