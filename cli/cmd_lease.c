@@ -53,7 +53,7 @@ static int fill(struct keeper_request *r, const struct wanted *w, const char *na
 	return 0;
 }
 
-/* A VM that was leased in the moment of the interruption: nobody would know of it. */
+/* A lease that nobody would know of: granted in the moment of an interruption, or its id could not be printed. */
 static void give_back(const struct hostconf *conf, const struct keeper_reply *lease)
 {
 	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
@@ -61,7 +61,7 @@ static void give_back(const struct hostconf *conf, const struct keeper_reply *le
 
 	keeper_request_init(&r, KEEPER_RELEASE);
 	(void)str_copy(r.lease, lease->lease);
-	(void)str_copy(r.text, "interrupted");
+	(void)str_copy(r.text, "not taken");
 	if (keeper_connect(conf, false, &client, NULL) == 0)
 		(void)keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, NULL);
 }
@@ -107,6 +107,7 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 	char waited[CLI_DURATION_MAX];
 	struct hostconf conf;
 	bool late = false;
+	int status;
 
 	if (hostconf_load(&conf, e) < 0 || keeper_connect(&conf, true, &client, e) < 0 ||
 			cli_signals(signals, n, &signal_fd, e) < 0)
@@ -119,7 +120,16 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 					"a clean one", w->wait ? cli_duration_text(w->wait, waited) : "");
 		return cli_fail(e);
 	}
-	return w->exec.given ? lease_exec(&conf, client, signal_fd, &reply, w->exec.argv) : print(&reply, w, e);
+	if (w->exec.given)
+		return lease_exec(&conf, client, signal_fd, &reply, w->exec.argv);
+	(void)signal(SIGPIPE, SIG_IGN);
+	status = print(&reply, w, e);
+	if (fflush(stdout) == EOF || ferror(stdout)) {
+		give_back(&conf, &reply);
+		(void)error_errno(e, errno, "the lease was given back, as it could not be printed");
+		return cli_fail(e);
+	}
+	return status;
 }
 
 int cmd_lease(int argc, char **argv)
