@@ -27,6 +27,7 @@ printf '%s\\n' "$@" >"$SEEN_ARGUMENTS"
 mkdir -p "$root/boot" "$root/etc/ssh" "$root/usr/lib/boxery" "$root/var/lib/dpkg" "$root/bin" "$root/root" "$root/home"
 : >"$root/var/lib/dpkg/status"
 : >"$root/etc/machine-id"
+ln -s "$OUTSIDE" "$root/var/out"
 cp "$KERNEL" "$root/boot/vmlinuz-1"
 echo initrd >"$root/boot/initrd.img-1"
 sh -c "$hook" sh "$root"
@@ -51,10 +52,10 @@ class Build(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="boxery-build-")
         self.path = lambda *p: os.path.join(self.dir, *p)
-        for d in ("bin", "layers", "guest"):
+        for d in ("bin", "layers", "guest", "outside"):
             os.mkdir(self.path(d))
         self.write("bin/mmdebstrap", MMDEBSTRAP.replace('"$SEEN_ARGUMENTS"', self.path("arguments"))
-                   .replace('"$KERNEL"', self.path("kernel")).replace('"$SCENE"', self.path("scene")), mode=0o755)
+                   .replace('"$OUTSIDE"', self.path("outside")).replace('"$KERNEL"', self.path("kernel")).replace('"$SCENE"', self.path("scene")), mode=0o755)
         # No chroot: the small root has no programs. What would run in it is only written down.
         self.write("bin/chroot", "#!/bin/sh\nshift\necho \"$@\" >>%s\n" % self.path("in-image"), mode=0o755)
         self.write("bin/dpkg-query", "#!/bin/sh\necho 'git 1.0'\n", mode=0o755)
@@ -272,6 +273,11 @@ class Build(unittest.TestCase):
                 return
             time.sleep(0.05)
         self.fail("%s did not appear" % name)
+
+    def test_a_link_does_not_lead_onto_the_host(self):
+        self.layer("link", "files: [{source: guest/begin, dest: /var/out/begin, mode: \"0755\"}]\n")
+        self.bad(self.build(layers="base,link"), FAILED, "/var/out/begin leads out of the image")
+        self.assertEqual(os.listdir(self.path("outside")), [])
 
     def test_bad_input(self):
         self.bad(self.build(name="a/b"), USAGE, "a/b")
