@@ -4,9 +4,7 @@
 #include "vm/host.h"
 #include "vm/slot.h"
 
-#define SETTLE_TIMEOUT_MS                                                                                    \
-	10000			 /* "paused (starting up)" after a libvirtd was killed lasts under a second  \
-				  */
+#define SETTLE_TIMEOUT_MS 10000 /* "paused (starting up)" after a libvirtd was killed lasts under a second */
 #define DESTROY_TIMEOUT_MS 30000 /* libvirt itself gives QEMU 15 s before SIGKILL */
 
 DEFINE_CLEANUP(virDomainPtr, virDomainFree);
