@@ -35,7 +35,7 @@ LIBRARY_OF_HEADER = {
 C_LIBRARY = ["libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64", "libgcc_s"]
 SANITIZERS = ["libasan", "libubsan", "liblsan"]
 LINKED = {
-    "boxery": ["libjansson"],
+    "boxery": [],
     "boxery-host": ["libjansson", "libsystemd", "libsodium"],
     "boxery-keeper": ["libsqlite3", "libsystemd", "libsodium", "libjansson"],
     "boxery-vm": ["libvirt", "libvirt-qemu", "libsystemd", "libsodium", "libjansson"],
@@ -76,7 +76,7 @@ PORTABLE_HEADERS = [
     "sys/socket.h", "sys/stat.h", "sys/statvfs.h", "sys/time.h", "sys/types.h", "sys/uio.h", "sys/un.h", "sys/utsname.h",
     "sys/wait.h",
     # on both systems, though in no standard
-    "getopt.h", "sys/ioctl.h", "sys/file.h", "jansson.h",
+    "getopt.h", "sys/ioctl.h", "sys/file.h",
 ]
 # Names of portable headers that macOS nevertheless lacks.
 NOT_PORTABLE = [
