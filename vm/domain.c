@@ -133,17 +133,6 @@ static int add_disk(struct buf *b, const struct domain_spec *s)
 	return r < 0 ? r : buf_addf(b, "</disk>\n");
 }
 
-/* libvirt hands the number to tc, whose kilobyte has 1000 bytes. */
-static int add_net_limits(struct buf *b, const struct domain_limits *l)
-{
-	unsigned long long rate = ((unsigned long long)l->net_kib_per_s * 1024 + 999) / 1000;
-
-	return rate == 0 ? 0
-			 : buf_addf(b,
-				   "<bandwidth><inbound average='%llu'/><outbound average='%llu'/></bandwidth>\n",
-				   rate, rate);
-}
-
 static int add_interface(struct buf *b, const struct domain_spec *s)
 {
 	int r = buf_addf(b, "<interface type='network'>\n<mac address='%s'/>\n<source", s->slot->mac);
@@ -152,8 +141,6 @@ static int add_interface(struct buf *b, const struct domain_spec *s)
 		r = add_attribute(b, "network", s->net_name);
 	if (r == 0)
 		r = buf_addf(b, "/>\n<target dev='%s'/>\n<model type='virtio'/>\n", s->slot->tap);
-	if (r == 0)
-		r = add_net_limits(b, &s->limits);
 	if (r == 0 && s->add_filter)
 		r = s->add_filter(b, s->slot);
 	if (r == 0)

@@ -17,7 +17,6 @@
 
 struct domain_limits { /* 0: none */
 	uint32_t disk_mib_per_s, disk_iops; /* reads and writes together */
-	uint32_t net_kib_per_s;		    /* each way */
 };
 
 struct domain_spec {

@@ -42,6 +42,8 @@ int guard_render(const struct hostconf *conf, char **ret, struct error *e);
 int guard_install(struct host *h, struct error *e);
 int guard_remove(struct host *h, struct error *e);
 int guard_active(struct host *h, struct error *e);
+/* One transaction of nft. */
+int guard_nft_rules(const char *rules, struct error *e);
 int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e);
 /* Is one tap's filter in a listing by `nft -s list table bridge nat`? Is the guard in one of its table? Pure.
  */

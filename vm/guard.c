@@ -163,7 +163,7 @@ static int nft(const char *const *argv, const char *input, char **ret, struct er
 	return spawn_capture(&o, CHILD_TIMEOUT_MS, LISTING_MAX, ret, e);
 }
 
-static int nft_rules(const char *input, struct error *e)
+int guard_nft_rules(const char *input, struct error *e)
 {
 	static const char *const argv[] = {"nft", "-f", "-", NULL};
 
@@ -180,7 +180,7 @@ int guard_install(struct host *h, struct error *e)
 		return 0;
 	r = guard_render(&h->conf, &rules, e);
 	if (r == 0)
-		r = nft_rules(rules, e);
+		r = guard_nft_rules(rules, e);
 	return r < 0 ? error_wrap(e, "cannot install the rules that protect the host from its guests") : 0;
 }
 
@@ -192,7 +192,7 @@ int guard_remove(struct host *h, struct error *e)
 	table_name(&h->conf, table, sizeof(table));
 	/* Made first, so that deleting cannot fail for want of it. */
 	(void)str_format(rules, "table inet %s {}\ndelete table inet %s\n", table, table);
-	r = nft_rules(rules, e);
+	r = guard_nft_rules(rules, e);
 	return r < 0 ? error_wrap(e, "cannot remove the rules that protect the host from its guests") : 0;
 }
 

@@ -3,6 +3,7 @@
 #include "vm/disk.h"
 #include "vm/image.h"
 #include "vm/op.h"
+#include "vm/rate.h"
 #include "vm/slot.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -131,6 +132,7 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try
 	 * that ended. */
 	if (r == 0) {
+		(void)rate_clear(&place, NULL); /* of a VM that had the slot and whose files were taken away */
 		if (!s.clean_of[0])
 			r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);
 		if (r == 0)

@@ -5,6 +5,7 @@
 #include "vm/agent.h"
 #include "vm/image.h"
 #include "vm/op.h"
+#include "vm/rate.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,6 +39,17 @@ static int end_domain(struct host *h, const char *name, uint64_t generation, str
 	return r;
 }
 
+/* Without its settings file nobody knows its slot any more; whoever gets the slot next removes them (VM_NEW). */
+static int clear_rate(struct host *h, const char *name, struct error *e)
+{
+	struct settings s;
+	struct slot slot;
+
+	if (settings_load(h, name, &s, NULL) < 0 || slot_derive(&h->conf, s.slot, &slot, NULL) < 0)
+		return 0;
+	return rate_clear(&slot, e);
+}
+
 /* A start of a life that has been reset must be refused, however late it comes. */
 static int record_generation(struct host *h, const char *name, uint64_t generation, struct error *e)
 {
@@ -49,7 +61,12 @@ static int record_generation(struct host *h, const char *name, uint64_t generati
 	if (g.generation > generation)
 		return error_set(e, ESTALE, "%s has had its life %llu; a reset of life %llu came too late",
 			name, (unsigned long long)g.generation, (unsigned long long)generation);
-	if (g.generation == generation && !g.begun)
+	if (g.rated) {
+		r = clear_rate(h, name, e);
+		if (r < 0)
+			return r;
+	}
+	if (g.generation == generation && !g.begun && !g.rated && !g.overlay_inode)
 		return 0;
 	return generation_save(h, name, &(struct generation){.generation = generation}, e);
 }
@@ -190,9 +207,13 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 	static const struct {
 		const char *folder, *suffix;
 	} files[] = {{"run", "gen"}, {"console", "log"}, {"console", "log.1"}};
+	struct generation g;
 	char file[64];
 	int r;
 
+	r = generation_load(h, name, &g, NULL);
+	if (r == 0 && g.rated)
+		(void)clear_rate(h, name, NULL);
 	r = overlay_remove(h, "run", name, e);
 	if (r == 0)
 		r = evidence_remove(h, name, e);

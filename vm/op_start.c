@@ -17,6 +17,7 @@
 #include "vm/image.h"
 #include "vm/op.h"
 #include "vm/probe.h"
+#include "vm/rate.h"
 #include "vm/slot.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,7 @@ struct start {
 	struct base_image base;
 	struct clean_image clean;
 	struct virt_choice virt;
-	bool plain;
+	bool plain, was_rated;
 	uint32_t cpus, memory_mib;
 	uint64_t until_us;
 	struct generation gen;		      /* what is recorded of this life */
@@ -98,6 +99,7 @@ static int running_already(struct start *s, struct vm_result *res, struct error 
 	r = generation_load(s->h, s->q->name, &g, e);
 	if (r < 0)
 		return r;
+	s->was_rated = g.rated;
 	found = virt_find(s->h, s->q->name, &d, &life, e);
 	if (found < 0)
 		return found;
@@ -232,7 +234,7 @@ static int create_domain(struct start *s, struct error *e)
 		.initrd = s->base.initrd,
 		.cmdline = s->base.cmdline,
 		.n_layers = s->n_chain,
-		.limits = {s->q->disk_mib_per_s, s->q->disk_iops, s->q->net_kib_per_s},
+		.limits = {s->q->disk_mib_per_s, s->q->disk_iops},
 		.disposable = !s->plain,
 		.console = s->console,
 		.slot = &s->slot,
@@ -250,7 +252,12 @@ static int create_domain(struct start *s, struct error *e)
 	if (r < 0)
 		return r;
 	s->created = true;
-	r = create_with_retry(s, xml, e);
+	if (s->gen.rated)
+		r = rate_set(&s->slot, s->q->net_kib_per_s, e);
+	else if (s->was_rated)
+		r = rate_clear(&s->slot, e);
+	if (r == 0)
+		r = create_with_retry(s, xml, e);
 	if (r < 0)
 		return r;
 	if (filter) {
@@ -425,6 +432,7 @@ int op_start(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	int r;
 
 	s.gen.generation = q->generation;
+	s.gen.rated = q->net_kib_per_s > 0;
 	s.until_us = clock_boot_us() + (q->timeout_ms ? q->timeout_ms : h->conf.start_timeout_ms) * 1000u;
 	host_step_begin(h, "start");
 	if (q->generation == 0)

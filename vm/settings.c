@@ -184,6 +184,8 @@ static int on_generation(void *userdata, const char *key, const char *value, str
 		return parse_bool(value, key, &g->kvm, e);
 	if (str_equal(key, "DOMAIN_ID"))
 		return parse_u64(value, key, 0, UINT32_MAX, &g->domain_id, e);
+	if (str_equal(key, "RATED"))
+		return parse_bool(value, key, &g->rated, e);
 	if (str_equal(key, "PLAIN"))
 		return parse_bool(value, key, &g->plain, e);
 	if (str_equal(key, "OVERLAY_INODE"))
@@ -227,6 +229,8 @@ int generation_save(const struct host *h, const char *name, const struct generat
 	if (r == 0 && g->begun)
 		r = buf_addf(&b, "HOST_KEY=%s\nKVM=%s\nDOMAIN_ID=%llu\n", g->host_key, g->kvm ? "yes" : "no",
 			(unsigned long long)g->domain_id);
+	if (r == 0 && g->rated)
+		r = buf_addf(&b, "RATED=yes\n");
 	if (r == 0 && g->overlay_inode)
 		r = buf_addf(&b, "PLAIN=%s\nOVERLAY_INODE=%llu\nBASE_IDENTITY=%s\n", g->plain ? "yes" : "no",
 			(unsigned long long)g->overlay_inode, g->base_identity);

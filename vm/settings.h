@@ -39,7 +39,7 @@ struct generation {
 	bool kvm;
 	uint64_t domain_id; /* libvirt's number of the domain that was checked; 0: not known */
 	/* What the domain was made with, for whoever looks later whether it is still so. "" and 0: it was not. */
-	bool plain;
+	bool plain, rated; /* rated: its network has a limit, which goes with the life */
 	uint64_t overlay_inode;
 	char clean_identity[IDENTITY_MAX], base_identity[IDENTITY_MAX];
 };

@@ -26,6 +26,7 @@
 #include "vm/network.h"
 #include "vm/op.h"
 #include "vm/probe.h"
+#include "vm/rate.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -170,6 +171,21 @@ int filter_active(struct host *h, const struct slot *s, struct error *e)
 		if (slot_derive(&h->conf, slot, &place, NULL) == 0 && str_equal(place.tap, s->tap))
 			break;
 	return getenv("BOXERY_TESTDRIVER") ? settings_each(h, filter_told, &slot, e) : 0;
+}
+
+int rate_set(const struct slot *s, uint32_t kib_per_s, struct error *e)
+{
+	(void)s;
+	(void)kib_per_s;
+	(void)e;
+	return 0;
+}
+
+int rate_clear(const struct slot *s, struct error *e)
+{
+	(void)s;
+	(void)e;
+	return 0;
 }
 
 const char *virt_type(bool kvm)

@@ -4,6 +4,7 @@
 #include "vm/domain.h"
 #include "vm/filter.h"
 #include "vm/network.h"
+#include "vm/rate.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
 	struct hostconf conf = {.net_name = "boxery", .net_subnet = "192.168.130", .net_isolation = true};
 	CLEANUP_FREE char *text = NULL;
 	struct error e = ERROR_INIT;
+	struct slot slot;
 	const char *what = argc == 2 ? argv[1] : "";
 	int r;
 
@@ -64,7 +66,7 @@ int main(int argc, char **argv)
 		r = domain(&conf, false, false, "x86_64", "/srv/a'b<c>&\"d\"", NULL, &text, &e);
 	else if (str_equal(what, "domain-limits"))
 		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery",
-			&(struct domain_limits){.disk_mib_per_s = 50, .disk_iops = 1000, .net_kib_per_s = 10240},
+			&(struct domain_limits){.disk_mib_per_s = 50, .disk_iops = 1000},
 			&text, &e);
 	else if (str_equal(what, "domain-open")) {
 		conf.net_isolation = false;
@@ -73,6 +75,8 @@ int main(int argc, char **argv)
 		r = network_render(&conf, &text, &e);
 	else if (str_equal(what, "filter"))
 		r = nwfilter_render(&conf, &text, &e);
+	else if (str_equal(what, "rate"))
+		r = slot_derive(&conf, 1, &slot, &e) < 0 ? -1 : rate_render(&slot, 512, &text, &e);
 	else if (str_equal(what, "guard"))
 		r = guard_render(&conf, &text, &e);
 	else

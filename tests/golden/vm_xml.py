@@ -6,7 +6,7 @@ import sys
 import xml.dom.minidom
 
 KINDS = {"domain-qemu": "xml", "domain-kvm": "xml", "domain-plain": "xml", "domain-arm": "xml", "domain-escaped": "xml",
-         "domain-open": "xml", "domain-limits": "xml", "network": "xml", "filter": "xml", "guard": "nft"}
+         "domain-open": "xml", "domain-limits": "xml", "network": "xml", "filter": "xml", "guard": "nft", "rate": "nft"}
 
 
 def main(render, folder, update):
