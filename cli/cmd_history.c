@@ -35,8 +35,11 @@ static int history(int argc, char **argv, const char *command, bool leases_too)
 		return cli_fail(&e);
 	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
 		return cli_fail(&e);
-	if (json) {
-		code = cli_print_json(document);
+	if (json_array_size(json_object_get(document, "events")) == 0)
+		(void)error_set(&e, ENOENT, "nothing is known of '%s'; 'boxery-host ls' lists VMs, 'boxery-host lease ls --all' leases",
+				argv[first]);
+	if (json || e.code) {
+		code = e.code ? cli_fail(&e) : cli_print_json(document);
 		json_decref(document);
 		return code;
 	}

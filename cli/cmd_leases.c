@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define RENEW_SLACK_MS 2000
+
 int lease_set_id(struct keeper_request *r, const char *id, struct error *e)
 {
 	char shown[2 * LEASE_ID_MAX];
@@ -46,6 +48,31 @@ int cmd_release(int argc, char **argv)
 	return about_lease(&r);
 }
 
+/* When it ends now: without --force a renewal never takes time away, and the person shall see which it was. */
+static int print_end(const char *id, uint64_t ttl_ms)
+{
+	struct keeper_request r;
+	struct error e = ERROR_INIT;
+	json_t *document = NULL, *lease;
+	char left[CLI_DURATION_MAX];
+	size_t i;
+
+	keeper_request_init(&r, KEEPER_LEASES);
+	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
+		return cli_fail(&e);
+	json_array_foreach(json_object_get(document, "leases"), i, lease)
+	{
+		const char *other = json_string_value(json_object_get(lease, "lease"));
+		uint64_t ms = (uint64_t)json_integer_value(json_object_get(lease, "expires_in_ms"));
+
+		if (other && str_equal(other, id))
+			printf("ends in %s%s\n", cli_duration_text(ms, left),
+					ms > ttl_ms + RENEW_SLACK_MS ? " as before; --force makes it less" : "");
+	}
+	json_decref(document);
+	return EXIT_STATUS_OK;
+}
+
 int cmd_lease_renew(int argc, char **argv)
 {
 	uint64_t ttl = 0;
@@ -53,10 +80,10 @@ int cmd_lease_renew(int argc, char **argv)
 	const struct cli_option options[] = {
 		{"ttl", OPTION_DURATION, &ttl, "TIME", "the lease ends so long from now (at most 7d)", CLI_TTL_MS_MIN,
 				KEEPER_TTL_MAX_MS},
-		{"force", OPTION_FLAG, &force, NULL, "also when less than what is left", 0, 0},
+		{"force", OPTION_FLAG, &force, NULL, "also when that is less than what is left", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host lease renew", "LEASE",
-			"Gives a lease more time. A lease that has ended cannot be renewed.", options, ARRAY_SIZE(options), 1, 1};
+			"Gives a lease more time, and prints when it ends. One that has ended cannot be renewed.", options, ARRAY_SIZE(options), 1, 1};
 	struct keeper_request r;
 	struct error e = ERROR_INIT;
 	int first, code;
@@ -71,7 +98,8 @@ int cmd_lease_renew(int argc, char **argv)
 		return cli_fail(&e);
 	r.ttl_ms = ttl;
 	r.flags = force ? KEEPER_FLAG_FORCE : 0;
-	return about_lease(&r);
+	code = about_lease(&r);
+	return code == EXIT_STATUS_OK ? print_end(r.lease, ttl) : code;
 }
 
 static void print_leases(const json_t *leases)

@@ -87,6 +87,23 @@ static json_t *find_pool(json_t *document, const char *name, struct error *e)
 	return NULL;
 }
 
+/* A pool may be set up before its first VM; a misspelt one looks just like that. */
+static int warn_empty(const char *name)
+{
+	struct keeper_request r;
+	struct error e = ERROR_INIT;
+	json_t *document = NULL, *pool;
+
+	keeper_request_init(&r, KEEPER_POOLS);
+	if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
+		return cli_fail(&e);
+	pool = find_pool(document, name, &e);
+	if (!pool || json_integer_value(json_object_get(pool, "vms")) == 0)
+		fprintf(stderr, "Set; but pool %s has no VM yet: 'boxery-host pool add NAME --pool %s' adds one.\n", name, name);
+	json_decref(document);
+	return EXIT_STATUS_OK;
+}
+
 static int show(const char *name, bool json)
 {
 	struct keeper_request r;
@@ -149,5 +166,6 @@ int cmd_pool_set(int argc, char **argv)
 			return cli_fail(&e);
 	if (!any && reserve.n == 0)
 		return show(argv[first], json);
-	return cli_do(&r, CLI_CALL_TIMEOUT_MS, NULL);
+	code = cli_do(&r, CLI_CALL_TIMEOUT_MS, NULL);
+	return code == EXIT_STATUS_OK ? warn_empty(argv[first]) : code;
 }

@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""cli_json.py DOCS/json.md - what every command prints with --json is what the page says: each block there is taken as the schema, with
+every property required and no other allowed, and each heading is a command that is run here."""
+import json
+
+import jsonschema
+from cli_world import World, enter_namespace, key_files, os, re, run, sys, tempfile, until
+
+DIALECT = jsonschema.Draft202012Validator
+
+
+def strict(schema):
+    if isinstance(schema, list):
+        return [strict(x) for x in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {k: strict(v) for k, v in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        out.update(required=list(schema["properties"]), additionalProperties=False)
+    return out
+
+
+def schemas(path):
+    with open(path, encoding="utf-8") as f:
+        sections = re.split(r"^## ", f.read(), flags=re.M)[1:]
+    blocks = {s.split("\n", 1)[0]: json.loads(re.search(r"```json\n(.*?)```", s, re.S)[1]) for s in sections}
+    shared = strict(blocks.pop("Shared definitions"))
+    out = {}
+    for title, block in blocks.items():
+        for command in re.findall("`([^`]+)`", title):
+            out[command] = {**strict(block), "$defs": shared}
+            DIALECT.check_schema(out[command])
+    return out
+
+
+class Tried:
+    def __init__(self, w, page):
+        self.w, self.page, self.used, self.faults = w, page, set(), []
+
+    def __call__(self, command, *args, status=(0,)):
+        r = run(self.w, *command.split(), *args, "--json")
+        self.used.add(command)
+        what = "boxery-host %s %s" % (command, " ".join(args))
+        if r.returncode not in status:
+            self.faults.append("%s: exit status %d: %s" % (what, r.returncode, r.stderr))
+            return None
+        document = json.loads(r.stdout)
+        for e in DIALECT(self.page[command]).iter_errors(document):
+            self.faults.append("%s: %s: %s" % (what, "/".join(map(str, e.absolute_path)), e.message))
+        return document
+
+
+def expect(faults, condition, what):
+    if not condition:
+        faults.append(what)
+
+
+def lists(t):
+    t("ls")
+    t("pool ls")
+    t("lease ls")
+    t("lease ls", "--all")
+    t("leases", "--all")
+    for name in t.w.vms():
+        t("pool show", name)
+        t("pool history", name)
+        t("history", name)
+
+
+def go(t, folder):
+    w, faults = t.w, t.faults
+    t("paths")
+    t("init", status=(0, 7))
+    t("doctor", status=(0, 7))
+    w.new("plain")
+    w.pool_vm("one", "two")
+    w.call("POOL_ADD", name="plain", pool="many", flags=4, count=2)
+    keys = key_files(folder)
+    lists(t)
+    document = t("lease", "one", "--ssh-key", keys["id.pub"])
+    until(lambda: w.state("one") == "LEASED")
+    t("history", document["lease"])
+    os.makedirs(w.path("images/console"), exist_ok=True)
+    with open(w.path("images/console/one.log"), "wb") as f:
+        f.write(b"cut off" * 4000 + b"\n" + b"".join(b"line %d \x1b[31m\xff\0\r\n" % i for i in range(50)))
+    shown = t("pool show", "one")["console"]
+    expect(faults, len(shown) == 20 and shown[-1].startswith(r"line 49 \x1b[31m\xff"), "console: %r" % shown)
+    lists(t)
+    # Kept after its lease.
+    expect(faults, run(w, "pool", "keep", "one", "--for", "1h").returncode == 0, "pool keep")
+    expect(faults, run(w, "release", document["lease"]).returncode == 0, "release")
+    w.await_state("one", "KEPT")
+    kept = t("pool show", "one")["vm"]
+    expect(faults, 0 < kept["kept_for_ms"] <= 3600000, "kept_for_ms: %r" % kept)
+    lists(t)
+    expect(faults, run(w, "pool", "repair", "one").returncode == 0, "pool repair")
+    w.await_state("one", "READY")
+    # Broken, and looked at.
+    w.script("START-two", "fail 5 check something is wrong\twith it")
+    w.stop_domain("two")
+    w.await_state("two", "BROKEN", timeout=30)
+    lists(t)
+    held = t("lease", "two", "--broken")
+    expect(faults, held["host_key"] == held["known_hosts"] == "", "--broken: %r" % held)
+    lists(t)
+    w.script("START-two", None)
+    expect(faults, run(w, "release", held["lease"]).returncode == 0, "release of a broken one")
+    # Limits.
+    for args in (("--cpus", "3", "--memory", "1G", "--disk-rate", "50", "--disk-iops", "1000", "--net-rate", "2000"),
+                 ("--reserve", "github-runner=1,github-runner-local=1"), ("--cpus", "none", "--reserve", "github-runner=0")):
+        r = run(w, "pool", "set", "default", *args)
+        expect(faults, r.returncode == 0, "pool set %s: %s" % (args, r.stderr))
+    pool = t("pool set", "default")
+    expect(faults, [pool[k] for k in ("cpus", "memory_mib", "disk_mib_per_s", "disk_iops", "net_kib_per_s", "reserve_service",
+                                      "reserve_local")] == [0, 1024, 50, 1000, 2000, 0, 1], "pool set: %r" % pool)
+    expect(faults, t.used == set(t.page), "not tried: %s" % (set(t.page) - t.used))
+
+
+def main():
+    page = schemas(sys.argv[1])
+    # The strictness itself: a field more, a field less, another type.
+    good = {"config": "a", "state": "b", "runtime": "c", "images": "d", "cache": "e"}
+    check = DIALECT(page["paths"]).is_valid
+    assert check(good) and not check({**good, "x": 1}) and not check({**good, "cache": 1}) and not check({"config": "a"})
+    enter_namespace()
+    w = World()
+    w.env["XDG_CACHE_HOME"] = w.path("home")
+    t = Tried(w, page)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            w.start()
+            go(t, folder)
+        except Exception as e:  # noqa: BLE001 - what was found so far explains it
+            t.faults.append("ended by %r" % e)
+        finally:
+            w.close()
+    sys.exit("\n".join(dict.fromkeys(t.faults)) if t.faults else 0)
+
+
+main()

@@ -1,0 +1,42 @@
+"""boxery-host against the real keeper with stand-ins for its children (tests/fault/keeper_world.py)."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fault"))
+from keeper_world import Case, World, enter_namespace, main, time, until  # noqa: E402
+
+HOST = os.environ["BOXERY_HOST"]
+
+
+def run(w, *args, env=None, **more):
+    """Exit status and the two outputs."""
+    return subprocess.run([HOST, *args], env={**w.env, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=60, check=False, **more)
+
+
+def begin(w, *args, env=None, **more):
+    """Started, with its output in pipes."""
+    return subprocess.Popen([HOST, *args], env={**w.env, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, **more)
+
+
+def key_files(folder):
+    """A public key, its private half, and what can be wrong with one."""
+    files = {name: os.path.join(folder, name) for name in ("id", "id.pub", "cut", "two", "rsa.pub", "dss", "empty", "binary")}
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a comment", "-f", files["id"]], check=True, timeout=60)
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-b", "4096", "-N", "", "-f", files["rsa.pub"][:-4]], check=True, timeout=60)
+    with open(files["id.pub"], encoding="ascii") as f:
+        line = f.read()
+    for name, text in (("cut", line[:60]), ("two", line + line), ("dss", line.replace("ssh-ed25519", "ssh-dss")), ("empty", "# none\n"),
+                       ("binary", "ssh-ed25519\0 x")):
+        with open(files[name], "w", encoding="ascii") as f:
+            f.write(text)
+    return files
+
+
+__all__ = ["Case", "HOST", "World", "begin", "enter_namespace", "key_files", "main", "os", "re", "run", "signal", "subprocess", "sys",
+           "tempfile", "time", "until"]
