@@ -10,6 +10,7 @@
 #include "linux/file.h"
 #include "vm/disk.h"
 #include "vm/image.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -104,17 +105,26 @@ int clean_check(const struct host *h, const char *vm, const struct clean_image *
 	return 0;
 }
 
-/* Removes a folder of ours with the only two files it may have. */
+/* Removes a folder of ours and the files in it, one half written by a process that was killed included. */
 static int drop_folder(const struct host *h, const char *folder, struct error *e)
 {
-	static const char *const files[] = {"disk.qcow2", "manifest.env"};
-	char path[128];
+	CLEANUP_DIR DIR *d = NULL;
+	CLEANUP_FD int fd = -1;
+	struct dirent *entry;
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(files); i++) {
-		(void)str_format(path, "%s/%s", folder, files[i]);
-		r = file_remove(h->image_fd, path, true, e);
-	}
+	if (faccessat(h->image_fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		return 0;
+	r = dir_open(h->image_fd, folder, &fd, e);
+	if (r < 0)
+		return r;
+	d = fdopendir(fd);
+	if (!d)
+		return error_errno(e, errno, "cannot list %s/%s", h->conf.image_dir, folder);
+	(void)TAKE_FD(fd);
+	while (r == 0 && (entry = readdir(d)))
+		if (!str_equal(entry->d_name, ".") && !str_equal(entry->d_name, ".."))
+			r = file_remove(dirfd(d), entry->d_name, true, e);
 	if (r == 0 && unlinkat(h->image_fd, folder, AT_REMOVEDIR) < 0 && errno != ENOENT)
 		r = error_errno(e, errno, "cannot remove %s/%s", h->conf.image_dir, folder);
 	return r;

@@ -3,6 +3,7 @@
 #include "linux/clock.h"
 #include "linux/file.h"
 #include "vm/virt.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -153,6 +154,36 @@ void host_lock_sweep(const struct host *h, const char *name)
 		return;
 	if (str_format(file, "run/%s.lock", name) == 0)
 		(void)unlinkat(h->image_fd, file, 0);
+}
+
+static int sweep_folder(const struct host *h, const char *folder, const char *start, struct error *e)
+{
+	CLEANUP_DIR DIR *d = NULL;
+	CLEANUP_FD int fd = -1;
+	struct dirent *entry;
+	int r = dir_open(h->image_fd, folder, &fd, e);
+
+	if (r < 0)
+		return r;
+	d = fdopendir(fd);
+	if (!d)
+		return error_errno(e, errno, "cannot list %s/%s", h->conf.image_dir, folder);
+	(void)TAKE_FD(fd);
+	while ((entry = readdir(d)))
+		if (str_starts(entry->d_name, start) && unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno != ENOENT)
+			return error_errno(e, errno, "cannot drop %s/%s/%s", h->conf.image_dir, folder, entry->d_name);
+	return 0;
+}
+
+int host_sweep(const struct host *h, const char *name, struct error *e)
+{
+	static const char *const folders[] = {"run", "vms", "console"};
+	char start[64];
+	int r = str_format(start, ".%s.", name);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(folders); i++)
+		r = sweep_folder(h, folders[i], start, e);
+	return r;
 }
 
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e)

@@ -54,6 +54,11 @@ int host_lock(const struct host *h, const char *name, int *ret_fd, struct error 
 int host_lock_try(const struct host *h, const char *name, int *ret_fd);
 /* Removes the lock of a name that is no VM of this host, when nobody holds it. */
 void host_lock_sweep(const struct host *h, const char *name);
+/*
+ * With the VM's lock held: drops what a process that was killed had begun to write for it (".NAME.*" of file_write_atomic()
+ * and overlay_create()).
+ */
+int host_sweep(const struct host *h, const char *name, struct error *e);
 /* The lock under which network, filter, guard and probe are changed. */
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e);
 int host_free_space_check(const struct host *h, struct error *e);

@@ -163,7 +163,9 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 		return r;
 	host_step_begin(h, "overlay");
 	r = record_generation(h, q->name, q->generation, e);
-	return r < 0 ? r : end_disk(h, q, res, e);
+	if (r == 0)
+		r = end_disk(h, q, res, e);
+	return r < 0 ? r : host_sweep(h, q->name, e);
 }
 
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
@@ -214,7 +216,9 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 	r = generation_load(h, name, &g, NULL);
 	if (r == 0 && g.rated)
 		(void)clear_rate(h, name, NULL);
-	r = overlay_remove(h, "run", name, e);
+	r = host_sweep(h, name, e);
+	if (r == 0)
+		r = overlay_remove(h, "run", name, e);
 	if (r == 0)
 		r = evidence_remove(h, name, e);
 	if (r == 0)
