@@ -103,7 +103,7 @@ static void print_vm(const json_t *vm)
 	print_field("at step", vm, "step", NULL);
 	print_field("reason", vm, "reason", NULL);
 	print_field("trouble", vm, "trouble", NULL);
-	print_field("evidence", vm, "evidence", NULL);
+	print_field("evidence", vm, "evidence", state && str_equal(state, "BROKEN") ? "none was kept" : NULL);
 	if (kept > 0)
 		printf("%-10s %s\n", "kept for", cli_duration_text((uint64_t)kept, duration));
 	print_field("lease", vm, "lease", NULL);
@@ -141,8 +141,10 @@ static void print_tables(const json_t *document)
 	table_pin(events, 0);
 	table_add_list(leases, json_object_get(document, "leases"), lease_keys);
 	table_add_list(events, json_object_get(document, "events"), event_keys);
-	printf("\nLast leases\n");
-	table_print(leases);
+	if (json_array_size(json_object_get(document, "leases"))) {
+		printf("\nLast leases\n");
+		table_print(leases);
+	}
 	printf("\nLast events\n");
 	table_print(events);
 }

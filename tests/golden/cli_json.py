@@ -2,9 +2,10 @@
 """cli_json.py DOCS/json.md - what every command prints with --json is what the page says: each block there is taken as the schema, with
 every property required and no other allowed, and each heading is a command that is run here."""
 import json
+import traceback
 
 import jsonschema
-from cli_world import World, enter_namespace, key_files, os, re, run, sys, tempfile, until
+from cli_world import World, enter_namespace, key_files, os, re, run, sys, tempfile
 
 DIALECT = jsonschema.Draft202012Validator
 
@@ -78,7 +79,7 @@ def go(t, folder):
     keys = key_files(folder)
     lists(t)
     document = t("lease", "one", "--ssh-key", keys["id.pub"])
-    until(lambda: w.state("one") == "LEASED")
+    w.await_state("one", "DELIVERED")
     t("history", document["lease"])
     os.makedirs(w.path("images/console"), exist_ok=True)
     with open(w.path("images/console/one.log"), "wb") as f:
@@ -130,8 +131,8 @@ def main():
         try:
             w.start()
             go(t, folder)
-        except Exception as e:  # noqa: BLE001 - what was found so far explains it
-            t.faults.append("ended by %r" % e)
+        except Exception:  # noqa: BLE001 - what was found so far explains it
+            t.faults.append(traceback.format_exc() + "\n".join(w.log().splitlines()[-30:]))
         finally:
             w.close()
     sys.exit("\n".join(dict.fromkeys(t.faults)) if t.faults else 0)

@@ -184,6 +184,37 @@ class Lease(Case):
             self.ready()
 
 
+class Quarantine(Case):
+    """What a person reads about a VM that is broken or kept, and does about it."""
+
+    def test_broken_and_kept(self):
+        w = self.w.start()
+        w.pool_vm("one")
+        w.script("START-one", "fail 5 check the guest says no")
+        w.stop_domain("one")
+        w.await_state("one", "BROKEN", timeout=30)
+        text = run(w, "pool", "show", "one").stdout
+        for words in (r"^state +BROKEN since \S+Z, for \d+s$", r"^failures +3 in a row$", r"^at step +check$", r"^reason +the guest says no$",
+                      r"^evidence +\S", r"boxery-host lease --broken one$", r"boxery-host pool repair one$", r"pool rm --force one$",
+                      r"START_FAILED", r"^Console: .*/console/one.log"):
+            self.assertRegex(text, re.compile(words, re.M))
+        held = json.loads(run(w, "lease", "one", "--broken", "--json").stdout)
+        self.assertEqual(run(w, "lease", "one", "--broken").returncode, 4)
+        self.assertEqual(run(w, "pool", "repair", "one").returncode, 4)
+        w.script("START-one", None)
+        self.assertEqual(run(w, "release", held["lease"]).returncode, 0)
+        w.await_state("one", "READY")
+        # Kept, taken back, kept again and repaired.
+        lease = w.lease()["lease"]
+        for args in (("--for", "30m"), ("--no",), ()):
+            self.assertEqual(run(w, "pool", "keep", "one", *args).returncode, 0)
+        self.assertEqual(run(w, "release", lease).returncode, 0)
+        w.await_state("one", "KEPT")
+        self.assertRegex(run(w, "pool", "show", "one").stdout, re.compile(r"^evidence +/.*\nkept for +(59m|1h00m)$", re.M))
+        self.assertEqual(run(w, "pool", "repair", "one", "--wait").returncode, 0)
+        self.assertEqual(w.state("one"), "READY")
+
+
 class Screen(Case):
     """pool ls on a terminal."""
 
