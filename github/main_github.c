@@ -41,6 +41,8 @@ static int start(char *path, size_t size, struct cache **ret_cache, struct error
 		return error_set(
 			e, EINVAL, "there is no socket as fd 3; this program is started by boxery-runners");
 	(void)signal(SIGPIPE, SIG_IGN); /* a server that hangs up is an answer, not the end of us */
+	/* Ctrl-C in a terminal is for the service, which still has to tidy up through us and then closes the socket. */
+	(void)signal(SIGINT, SIG_IGN);
 	int r = wipe_install(e);
 	if (r >= 0)
 		r = secret_init(e);
