@@ -300,6 +300,8 @@ static void filter_checked(struct op *op, const struct error *cause)
 	if (!d || d->filter != op)
 		return;
 	d->filter = NULL;
+	if (e.code == ENOTCONN)
+		e.code = EPERM; /* to our client that would be the end of this connection */
 	if (e.code)
 		(void)error_wrap(&e, "nothing is delivered to %s: its network filter is not in force", v->row.name);
 	KILL_POINT("filter-checked");
