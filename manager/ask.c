@@ -1,11 +1,11 @@
 /*
- * `runners check`: the same boxery-github that the service would run is started, asked about each repository, and ended
- * by closing its socket. The token stays where it is.
+ * `runners check`: the same boxery-github that the service would run is started and asked about each repository. The
+ * token stays where it is.
  */
 #include "manager/ask.h"
 #include "base/str.h"
 #include "linux/msg.h"
-#include "linux/spawn.h"
+#include "manager/github_child.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,31 +35,6 @@ static int ask(int fd, enum github_type type, const char *scope, struct github_r
 	return ret->code < 0 ? error_set(e, -ret->code, "%s", ret->text) : 0;
 }
 
-static int start(struct child *child, int *ret_fd, struct error *e)
-{
-	static const char *const argv[] = {"boxery-github", NULL};
-	CLEANUP_FD int ours = -1, theirs = -1;
-	struct spawn_options o = SPAWN_OPTIONS_INIT;
-	char path[512];
-	int pair[2], r;
-
-	r = program_path("boxery-github", path, sizeof(path), e);
-	if (r == 0)
-		r = msg_pair(pair, e);
-	if (r < 0)
-		return r;
-	ours = pair[0];
-	theirs = pair[1];
-	o.program = path;
-	o.argv = argv;
-	o.fds = &theirs;
-	o.n_fds = 1;
-	r = spawn(&o, child, e);
-	if (r == 0)
-		*ret_fd = TAKE_FD(ours);
-	return r;
-}
-
 int ask_repositories(const struct runners_config *c)
 {
 	CLEANUP(child_kill) struct child child = CHILD_INIT;
@@ -68,7 +43,7 @@ int ask_repositories(const struct runners_config *c)
 	struct error e = ERROR_INIT;
 	int status = EXIT_STATUS_OK;
 
-	if (start(&child, &fd, &e) < 0 || ask(fd, GITHUB_HELLO, "", &reply, &e) < 0) {
+	if (github_child_start(&child, &fd, &e) < 0 || ask(fd, GITHUB_HELLO, "", &reply, &e) < 0) {
 		(void)fprintf(stderr, "boxery-runners: %s\n", e.text);
 		return error_exit_status(&e);
 	}

@@ -41,11 +41,6 @@ struct jobs *jobs_free(struct jobs *j)
 	return NULL;
 }
 
-size_t jobs_count(const struct jobs *j)
-{
-	return json_array_size(j->list);
-}
-
 static enum job_status status_of(const json_t *job)
 {
 	const char *s = json_string_value(json_object_get(job, "status"));

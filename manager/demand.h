@@ -27,7 +27,6 @@ int jobs_parse(const char *data, size_t len, struct jobs **ret, struct error *e)
 struct jobs *jobs_free(struct jobs *j);
 DEFINE_CLEANUP(struct jobs *, jobs_free);
 
-size_t jobs_count(const struct jobs *j);
 /* Queued jobs that a runner with these labels may take: each of the job's labels is among them, ignoring
  * case. */
 unsigned jobs_wanted(const struct jobs *j, const struct runners_entry *entry);

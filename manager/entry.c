@@ -1,7 +1,15 @@
 /*
  * One entry of runners.yaml: its tick asks GitHub for jobs and for the state of its running runners, and
- * leases what is missing. Trouble is answered with less: a refusal stops the entry, a fault makes it wait,
- * leases that get no job make it wait longer and longer, so that nothing here can mint without end.
+ * leases what is missing. Trouble is answered with less, so that nothing here can mint without end:
+ *
+ * - a refusal by GitHub stops the entry until GitHub, asked more and more slowly, serves the repository again
+ * - a mint that fails in any way, or whose name is taken, makes it wait longer and longer, until one succeeds
+ * - every other lease that ends counts as one without a job until GitHub says that a job ended on it: two in a row are
+ *   free, then it waits longer and longer. It counts from its end on, not from when its outcome is known, because
+ *   that may take a minute or, when GitHub cannot be asked, for ever
+ * - while either count is above what is free, leases are taken one at a time
+ *
+ * The counts are this process's: a service that is killed again and again is its unit's to slow down.
  */
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -9,6 +17,7 @@
 #include "linux/log.h"
 #include "manager/service.h"
 #include <errno.h>
+#include <string.h>
 
 #define FAULT_WAIT_MIN_MS 5000
 #define FAULT_WAIT_MAX_MS (5 * 60 * 1000)
@@ -40,9 +49,9 @@ void entry_init(struct work_entry *entry, struct service *s, const struct runner
 		.service = s,
 		.conf = conf,
 		.poll_backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
-		.mint_backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
+		.mint_hold.backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
 		.refused_backoff = {.min_ms = REFUSED_WAIT_MIN_MS, .max_ms = REFUSED_WAIT_MAX_MS},
-		.jobless_backoff = {.min_ms = JOBLESS_WAIT_MIN_MS, .max_ms = JOBLESS_WAIT_MAX_MS},
+		.jobless_hold.backoff = {.min_ms = JOBLESS_WAIT_MIN_MS, .max_ms = JOBLESS_WAIT_MAX_MS},
 	};
 }
 
@@ -50,7 +59,7 @@ uint64_t entry_lease_ttl_ms(const struct work_entry *entry)
 {
 	const struct runners_entry *c = entry->conf;
 
-	/* The keeper ends a lease at its expiry and cannot know when the job began. */
+	/* A job may begin late, and the service may be away then: only for a job that it sees is this made less. */
 	return c->start_timeout_ms + c->idle_timeout_ms + c->job_timeout_ms + TTL_MARGIN_MS;
 }
 
@@ -111,12 +120,54 @@ static bool refused(struct work_entry *entry, const struct github_reply *reply)
 	return false;
 }
 
-void entry_fault(struct work_entry *entry, const struct github_reply *reply)
+static void hold_grow(struct hold *h, uint64_t begun_ms)
 {
-	if (entry->orphans || refused(entry, reply))
+	uint64_t now = service_now_ms();
+
+	if (begun_ms < h->noticed_ms)
 		return;
-	entry->missing = 0;
-	entry->hold_ms = service_now_ms() + later(backoff_next(&entry->mint_backoff), reply->retry_after_ms);
+	h->noticed_ms = now;
+	h->until_ms = later(h->until_ms, now + backoff_next(&h->backoff));
+}
+
+static void hold_end(struct hold *h)
+{
+	backoff_reset(&h->backoff);
+	h->until_ms = 0;
+}
+
+static unsigned seconds_left(const struct hold *h)
+{
+	uint64_t now = service_now_ms();
+
+	return h->until_ms > now ? (unsigned)((h->until_ms - now + 999) / 1000) : 0;
+}
+
+void entry_fault(struct work_entry *entry, const struct work *w, const struct github_reply *reply)
+{
+	if (entry->orphans)
+		return;
+	hold_grow(&entry->mint_hold, w->begun_ms);
+	entry->mint_hold.until_ms = later(entry->mint_hold.until_ms, service_now_ms() + reply->retry_after_ms);
+	(void)refused(entry, reply);
+}
+
+void entry_minted(struct work_entry *entry)
+{
+	hold_end(&entry->mint_hold);
+	backoff_reset(&entry->refused_backoff);
+}
+
+void entry_trouble(struct work_entry *entry, const struct work *w, const char *what, const char *why)
+{
+	char text[ERROR_TEXT_MAX];
+	bool again;
+
+	if (str_format(text, "%s: %s", what, why) < 0)
+		(void)str_copy(text, what);
+	again = strcmp(text, entry->trouble) == 0;
+	(void)str_copy(entry->trouble, text);
+	work_log(again ? LOG_DEBUG : LOG_WARNING, w, "%s: %s", w->scope, text);
 }
 
 static void poll_failed(struct work_entry *entry, const char *what, const struct github_reply *reply)
@@ -132,60 +183,52 @@ static void poll_failed(struct work_entry *entry, const char *what, const struct
 		(unsigned long long)(wait / 1000));
 }
 
-void entry_job_taken(struct work_entry *entry)
+void entry_job_seen(struct work_entry *entry)
 {
-	entry->jobless = 0;
-	backoff_reset(&entry->jobless_backoff);
+	/* The next one may be tried; it is as much of a trial as this one until a job has ended well or badly. */
+	entry->jobless_hold.until_ms = 0;
 	backoff_reset(&entry->refused_backoff);
+}
+
+void entry_lease_ended(struct work_entry *entry, const struct work *w)
+{
+	if (entry->orphans || entry->service->stopping || w->outcome == OUTCOME_MINT_FAILED ||
+		w->outcome == OUTCOME_MINT_CONFLICT)
+		return;
+	if (++entry->jobless <= JOBLESS_FREE)
+		return;
+	hold_grow(&entry->jobless_hold, w->begun_ms);
+	if (w->outcome == OUTCOME_UNKNOWN && entry->jobless >= JOBLESS_ALARM && seconds_left(&entry->jobless_hold))
+		log_warning("%s: %u leases in a row have ended, and GitHub has not said that a job ended on one of them; "
+			    "the next one in %u s at the earliest",
+			entry->conf->repo, entry->jobless, seconds_left(&entry->jobless_hold));
 }
 
 void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 {
-	uint64_t wait;
+	bool alarm = entry->jobless >= JOBLESS_ALARM;
+	const char *hint = "", *trouble = "";
 
 	if (outcome_had_job(outcome)) {
-		entry_job_taken(entry);
+		entry->jobless = 0;
+		entry->trouble[0] = '\0';
+		hold_end(&entry->jobless_hold);
+		backoff_reset(&entry->refused_backoff);
 		return;
 	}
-	/* Nothing ran there: what kept it from running has its own wait. */
-	if (entry->orphans || outcome == OUTCOME_MINT_FAILED || outcome == OUTCOME_MINT_CONFLICT ||
-		outcome == OUTCOME_NOT_DELIVERED)
+	if (entry->orphans || entry->service->stopping || outcome == OUTCOME_MINT_FAILED ||
+		outcome == OUTCOME_MINT_CONFLICT || entry->jobless <= JOBLESS_FREE)
 		return;
-	if (++entry->jobless <= JOBLESS_FREE)
-		return;
-	wait = backoff_next(&entry->jobless_backoff);
-	entry->missing = 0;
-	entry->hold_ms = later(entry->hold_ms, service_now_ms() + wait);
-	log_full(entry->jobless >= JOBLESS_ALARM ? LOG_ERR : LOG_WARNING, NULL,
-		"%s: %u leases in a row got no job (the last: %s); the next one in %llu s at the earliest%s",
-		entry->conf->repo, entry->jobless, outcome_to_string(outcome),
-		(unsigned long long)(wait / 1000),
-		entry->jobless >= JOBLESS_ALARM
-			? ". Look at the consoles of its VMs: the runner may be too old, "
-			  "or the guest cannot reach GitHub"
-			: "");
-}
-
-void entry_take(struct work_entry *entry)
-{
-	struct service *s = entry->service;
-	uint64_t now = service_now_ms();
-
-	if (s->stopping || entry->state != ENTRY_SERVING || !s->leases_known ||
-		!keeper_link_is_up(s->keeper) || now < entry->hold_ms ||
-		now - entry->wanted_ms > 2 * s->config->poll_interval_ms)
-		return;
-	/* Counted down before the work is entered: a full pool counts up again, and that must not go round
-	 * here. */
-	for (unsigned n = entry->missing; n > 0; n--) {
-		struct work *w = service_work_new(s, entry);
-
-		if (!w)
-			return;
-		entry->missing--;
-		(void)str_copy(w->scope, entry->conf->repo);
-		work_enter(s, w);
+	if (alarm && (outcome == OUTCOME_DELIVERY_FAILED || outcome == OUTCOME_NOT_DELIVERED)) {
+		hint = ". The last trouble: ";
+		trouble = entry->trouble;
+	} else if (alarm) {
+		hint = ". Look at the consoles of its VMs: the runner may be too old, or the guest cannot reach GitHub";
 	}
+	log_full(alarm ? LOG_ERR : LOG_WARNING, NULL,
+		"%s: %u leases in a row got no job (the last: %s); the next one in %u s at the earliest%s%s",
+		entry->conf->repo, entry->jobless, outcome_to_string(outcome), seconds_left(&entry->jobless_hold),
+		hint, trouble);
 }
 
 static void count(const struct work_entry *entry, unsigned *ret_held, unsigned *ret_unfilled)
@@ -196,6 +239,39 @@ static void count(const struct work_entry *entry, unsigned *ret_held, unsigned *
 			continue;
 		*ret_held += work_is_open(w->state);
 		*ret_unfilled += work_is_unfilled(w);
+	}
+}
+
+/* How many may be taken now: what is missing, or one at a time after failures. */
+static unsigned allowed(const struct work_entry *entry)
+{
+	unsigned held, unfilled;
+
+	if (entry->missing == 0 || (entry->jobless <= JOBLESS_FREE && entry->mint_hold.backoff.n == 0))
+		return entry->missing;
+	count(entry, &held, &unfilled);
+	return unfilled == 0 ? 1 : 0;
+}
+
+void entry_take(struct work_entry *entry)
+{
+	struct service *s = entry->service;
+	uint64_t now = service_now_ms();
+
+	if (s->stopping || entry->state != ENTRY_SERVING || !s->leases_known ||
+		!keeper_link_is_up(s->keeper) || now < entry->mint_hold.until_ms ||
+		now < entry->jobless_hold.until_ms ||
+		now - entry->wanted_ms > 2 * s->config->poll_interval_ms)
+		return;
+	/* Counted down before the work is entered: a full pool counts up again, and that must not go round here. */
+	for (unsigned n = allowed(entry); n > 0; n--) {
+		struct work *w = service_work_new(s, entry);
+
+		if (!w)
+			return;
+		entry->missing--;
+		(void)str_copy(w->scope, entry->conf->repo);
+		work_enter(s, w);
 	}
 }
 

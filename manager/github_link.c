@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "linux/clock.h"
 #include "manager/backoff.h"
+#include "manager/github_child.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,8 +12,7 @@
 #define RESPAWN_MIN_MS 1000
 #define RESPAWN_MAX_MS 60000
 #define HELLO_TIMEOUT_MS 10000
-/* A MINT is two exchanges, a list is one per run. The child has its own limit for each exchange; this is for
- * a child that hangs. */
+/* A MINT is two exchanges, a list is one per run. The child has its own limit for each; this is for one that hangs. */
 #define SINGLE_TIMEOUT_MS (4 * GITHUB_REQUEST_TIMEOUT_MS)
 #define LIST_TIMEOUT_MS (20 * GITHUB_REQUEST_TIMEOUT_MS)
 #define LIMIT_DEFAULT_MS 60000
@@ -99,8 +99,7 @@ static int on_respawn(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
-/* The child is gone or must go. What it was asked, and what waits, is answered: the askers have waits of
- * their own. */
+/* The child is gone or must go. What it was asked, and what waits, is answered: the askers have waits of their own. */
 static void child_lost(struct github_link *l, const char *why)
 {
 	struct request *sent = TAKE_PTR(l->sent), *waiting[GITHUB_RANK_COUNT];
@@ -208,26 +207,10 @@ static int on_io(sd_event_source *s, int fd, uint32_t events, void *userdata)
 
 static int child_start(struct github_link *l, struct error *e)
 {
-	const char *const argv[] = {"boxery-github", NULL};
-	CLEANUP_FD int ours = -1, theirs = -1;
-	char path[PATH_MAX];
-	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	struct github_request hello = {.head = MSG_HEAD(GITHUB_HELLO, struct github_request, l->seq + 1)};
-	int pair[2], r;
+	CLEANUP_FD int ours = -1;
+	int r = github_child_start(&l->child, &ours, e);
 
-	r = program_path("boxery-github", path, sizeof(path), e);
-	if (r < 0)
-		return r;
-	r = msg_pair(pair, e);
-	if (r < 0)
-		return r;
-	ours = pair[0];
-	theirs = pair[1];
-	o.program = path;
-	o.argv = argv;
-	o.fds = &theirs;
-	o.n_fds = 1;
-	r = spawn(&o, &l->child, e);
 	if (r < 0)
 		return r;
 	r = msg_send(ours, &hello, NULL, 0, e);
@@ -267,8 +250,7 @@ static void send_one(struct github_link *l, struct request *q)
 	l->sent = q;
 	r = msg_send(l->fd, &q->message, NULL, 0, &e);
 	if (r == 0)
-		r = loop_timer(
-			l->ev, &l->deadline, list ? LIST_TIMEOUT_MS : SINGLE_TIMEOUT_MS, on_deadline, l, &e);
+		r = loop_timer(l->ev, &l->deadline, list ? LIST_TIMEOUT_MS : SINGLE_TIMEOUT_MS, on_deadline, l, &e);
 	if (r < 0)
 		child_lost(l, e.text);
 }
@@ -379,9 +361,4 @@ bool github_link_cancel(struct github_link *l, uint64_t number)
 			return true;
 		}
 	return false;
-}
-
-size_t github_link_waiting(const struct github_link *l)
-{
-	return l->n_waiting;
 }

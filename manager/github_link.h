@@ -26,8 +26,7 @@ struct github_answer {
 typedef void (*github_cb)(void *userdata, uint64_t number, const struct github_answer *a);
 
 struct github_link;
-/* on_child: told when the child answered HELLO (0, base URL and kind of credential) or ended (-errno, a
- * sentence). */
+/* on_child: told when the child answered HELLO (0, base URL and kind of credential) or ended (-errno, a sentence). */
 int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text),
 	void *userdata, struct github_link **ret, struct error *e);
 struct github_link *github_link_free(struct github_link *l);
@@ -36,10 +35,8 @@ DEFINE_CLEANUP(struct github_link *, github_link_free);
 /* r is copied; head is filled in here. `number` is given back to cb. */
 int github_link_ask(struct github_link *l, enum github_type type, const struct github_request *r,
 	enum github_rank rank, github_cb cb, void *userdata, uint64_t number, struct error *e);
-/* Forgets the request with this number if it has not been sent yet; true: it was there, and nothing was
- * asked. */
+/* Forgets the request with this number if it has not been sent yet; true: it was there, and nothing was asked. */
 bool github_link_cancel(struct github_link *l, uint64_t number);
-size_t github_link_waiting(const struct github_link *l); /* requests not answered yet */
 
 #define GITHUB_LINK_QUEUE_MAX 4096
 #endif

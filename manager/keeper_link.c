@@ -11,8 +11,8 @@
 #define RECONNECT_MIN_MS 200
 #define RECONNECT_MAX_MS 10000
 #define STARTER_TIMEOUT_MS 20000
-#define QUICK_TIMEOUT_MS 60000 /* a keeper that has not answered by then hangs, and a new connection tells   \
-				*/
+/* A keeper that has not answered by then hangs, and a new connection tells. */
+#define QUICK_TIMEOUT_MS 60000
 #define DELIVER_TIMEOUT_MS 180000 /* above the keeper's own deadline for a delivery */
 #define MESSAGES_PER_TURN 64	  /* then the loop looks at other things */
 
@@ -72,7 +72,7 @@ static void lane_end(struct lane *lane, int code, const char *why)
 
 		if (p->cb)
 			p->cb(p->userdata, p->number,
-				&(struct keeper_link_answer){.code = code, .text = why});
+				&(struct keeper_link_answer){.code = code, .lost = true, .text = why});
 		free(p);
 		p = next;
 	}

@@ -3,7 +3,7 @@
 /*
  * The service's connections to the keeper. The keeper answers one request after the other per connection, so
  * one connection carries events and everything quick, and each delivery gets one of its own: a slow guest
- * delays nobody. When the main connection is lost, everything unanswered is answered with -ENOTCONN; it is
+ * delays nobody. When a connection is lost, everything unanswered on it is answered as `lost`; the main one is
  * made again with a growing wait, and a keeper is started by a short child of ours (never from within the
  * loop). `up` is where the caller subscribes to what it missed.
  */
@@ -18,7 +18,8 @@ struct keeper_link_ops {
 };
 
 struct keeper_link_answer {
-	int code;			  /* 0 or -errno; -ENOTCONN: whether the keeper acted is not known */
+	int code;			  /* 0 or -errno: the keeper's own, or ours when lost */
+	bool lost;			  /* no answer came and none will: whether the keeper acted is not known */
 	const char *text;		  /* a sentence when code is not 0 */
 	const struct keeper_reply *reply; /* NULL unless the keeper answered */
 	const char *document;		  /* NULL when there is none */

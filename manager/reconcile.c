@@ -23,7 +23,7 @@
 struct row {
 	char lease[LEASE_ID_MAX], vm[VM_NAME_MAX], scope[SCOPE_MAX], runner_name[RUNNER_NAME_MAX];
 	char job[JOB_NAME_SHOWN_MAX], outcome[64], end_reason[KEEPER_TEXT_MAX];
-	uint64_t generation, runner_id;
+	uint64_t runner_id, expires_in_ms;
 	enum registration registration;
 	enum vm_state state;
 	bool held; /* open, and its VM still leased: not being reset */
@@ -46,7 +46,7 @@ static uint64_t number_of(const json_t *row, const char *key)
 static bool row_read(const json_t *j, struct row *ret)
 {
 	char registration[16], state[16];
-	struct row r = {.generation = number_of(j, "generation"), .runner_id = number_of(j, "runner_id")};
+	struct row r = {.runner_id = number_of(j, "runner_id"), .expires_in_ms = number_of(j, "expires_in_ms")};
 	const char *job = json_string_value(json_object_get(j, "job"));
 
 	if (!text_of(j, "lease", r.lease, sizeof(r.lease)) || !r.lease[0] ||
@@ -105,7 +105,6 @@ static bool end_is_clean(enum vm_happening cause, const char *text)
 /* The keeper is taking the VM back, or has. */
 static void lease_ended(struct service *s, struct work *w, enum vm_happening cause, const char *text)
 {
-	w->closed = true;
 	w->cause = cause;
 	w->clean_end = end_is_clean(cause, text);
 	/* The keeper itself gave the delivery up; its answer to DELIVER may come later or not at all. */
@@ -129,17 +128,16 @@ static void adopt(struct service *s, const struct row *r)
 	(void)str_copy(w->scope, r->scope);
 	(void)str_copy(w->runner_name, r->runner_name);
 	(void)str_copy(w->job, r->job);
-	w->generation = r->generation;
 	w->runner_id = r->runner_id;
 	w->registration = r->registration;
 	w->since_ms = now;
 	w->settle_ms = now + ADOPTED_SETTLE_MS;
 	w->took_job = w->job_told = r->state == STATE_BUSY || r->job[0];
 	w->seen_online = w->took_job;
+	w->limited = w->took_job && r->expires_in_ms <= w->entry->conf->job_timeout_ms;
 	/* An id is recorded before anything is delivered; without one nothing was. */
 	w->delivered = r->held ? r->state != STATE_LEASED : r->registration == REGISTRATION_MADE;
 	if (!r->held) {
-		w->closed = true;
 		w->state = WORK_PAUSED;
 		w->cause = cause_of(r->end_reason);
 		w->clean_end = end_is_clean(w->cause, r->end_reason);
@@ -204,8 +202,7 @@ static void take_leases(struct service *s, const json_t *list)
 
 	for (struct work *w = s->works; w; w = w->next) {
 		leasing |= w->state == WORK_LEASING;
-		/* Not even on the list: closed, and nothing of it is left at GitHub as far as the keeper
-		 * knows. */
+		/* Not even on the list: closed, and nothing of it is left at GitHub as far as the keeper knows. */
 		if (w->lease[0] && work_is_open(w->state) && w->state != WORK_RELEASING &&
 			!listed(list, w->lease))
 			lease_ended(s, w, HAPPENING_DOUBT, "");
@@ -240,7 +237,7 @@ static void on_leases(void *userdata, uint64_t number, const struct keeper_link_
 	if (json_is_array(list)) {
 		take_leases(s, list);
 		s->leases_known = true;
-	} else if (a->code != -ENOTCONN) {
+	} else if (!a->lost) {
 		log_warning("the keeper's leases cannot be read: %s",
 			a->code < 0 ? a->text : "not the expected document");
 	}
@@ -280,9 +277,14 @@ void service_take_event(struct service *s, const struct keeper_event *event)
 			entry_take(&s->entries[i]);
 		return;
 	}
-	if (!event->lease[0] || (event->to != STATE_RESETTING && event->to != STATE_BROKEN))
+	if (!event->lease[0] ||
+		(event->to != STATE_RESETTING && event->to != STATE_BROKEN && event->to != STATE_KEPT))
 		return;
 	w = work_of_lease(s, event->lease);
+	if (w && event->to == STATE_KEPT) {
+		service_ask_leases(s, 0); /* why it ended is in the list; the event says that the VM is kept */
+		return;
+	}
 	/* Our own RELEASE is answered as well, and the answer says more. */
 	if (!w || !work_is_open(w->state) || (w->state == WORK_RELEASING && event->what == HAPPENING_RELEASE))
 		return;

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-#define WORKS_MAX                                                                                            \
-	8192 /* far above what max allows, below what the keeper keeps of closed leases times its VMs */
+/* Far above what max allows, below what the keeper keeps of closed leases times its VMs. */
+#define WORKS_MAX 8192
 
 uint64_t service_now_ms(void)
 {
@@ -41,7 +41,7 @@ struct work *service_work_new(struct service *s, struct work_entry *entry)
 	w->entry = entry;
 	w->jit_fd = -1;
 	w->state = WORK_LEASING;
-	w->since_ms = service_now_ms();
+	w->since_ms = w->begun_ms = service_now_ms();
 	*end = w;
 	return w;
 }
@@ -50,6 +50,25 @@ static void work_free(struct work *w)
 {
 	(void)fd_close(w->jit_fd);
 	free(w);
+}
+
+/* What goes on without us. */
+static void tell_left(const struct service *s)
+{
+	unsigned jobs = 0, runners = 0;
+
+	for (const struct work *w = s->works; w; w = w->next) {
+		jobs += w->state == WORK_BUSY;
+		runners += work_is_watched(w->state) && w->state != WORK_BUSY;
+	}
+	if (runners)
+		log_info("%u %s running and %u %s without a job yet go on in their VMs; the next start finds them", jobs,
+			jobs == 1 ? "job" : "jobs", runners, runners == 1 ? "runner" : "runners");
+	else if (jobs)
+		log_info("%u running %s on in %s; the next start finds %s", jobs, jobs == 1 ? "job goes" : "jobs go",
+			jobs == 1 ? "its VM" : "their VMs", jobs == 1 ? "it" : "them");
+	else
+		log_info("no job is left running");
 }
 
 /* What must be finished before the service may end: nothing that is ours alone may be left half done. */
@@ -265,5 +284,6 @@ int service_run(struct service *s, struct error *e)
 		entry_poll_in(&s->entries[i], 0);
 	(void)sd_notify(0, "READY=1");
 	r = sd_event_loop(s->ev);
+	tell_left(s);
 	return r < 0 ? error_errno(e, -r, "the event loop failed") : r;
 }

@@ -1,8 +1,8 @@
 #ifndef BOXERY_MANAGER_SERVICE_H
 #define BOXERY_MANAGER_SERVICE_H
 /*
- * The runner service: entries of runners.yaml that ask for demand (entry.c), leases that answer it (life.c
- * while the VM is ours, closing.c after that), and what the keeper remembers about both across restarts
+ * The runner service: entries of runners.yaml that ask for demand (entry.c), leases that answer it (life.c; delivery.c
+ * and watch.c while the VM is ours, closing.c after that), and what the keeper remembers about both across restarts
  * (reconcile.c). Everything runs in one sd-event loop; an answer names its work by number, because the work
  * may be gone by then.
  *
@@ -21,12 +21,18 @@ enum entry_state {
 	ENTRY_SERVING,
 	/* The repository is not private: nothing is leased or minted until it is. */
 	ENTRY_PUBLIC,
-	/* GitHub refuses (credential, permission, absent, invalid): an admin has to act; looked at again,
-	   slowly. */
+	/* GitHub refuses (credential, permission, absent, invalid): an admin has to act; looked at again, slowly. */
 	ENTRY_REFUSED,
 	ENTRY_STATE_COUNT
 };
 const char *entry_state_to_string(enum entry_state v);
+
+/* A wait that grows with each failure. What was begun before the last failure was noticed fails for the same reason,
+ * and does not let it grow further: ten leases that fail together are one failure. */
+struct hold {
+	struct backoff backoff;
+	uint64_t noticed_ms, until_ms;
+};
 
 struct service;
 struct work_entry {
@@ -38,10 +44,12 @@ struct work_entry {
 	sd_event_source *timer;
 	unsigned wanted, missing; /* as of the last list of jobs; missing counts down as leases are taken */
 	uint64_t wanted_ms;
-	uint64_t hold_ms; /* no new leases before */
 	uint64_t look_ms; /* GitHub is not asked about jobs or the repository before */
-	unsigned jobless; /* leases in a row that got no job */
-	struct backoff poll_backoff, mint_backoff, jobless_backoff, refused_backoff;
+	unsigned jobless; /* leases in a row that ended and are not known to have had a job */
+	/* No new lease before both are over. */
+	struct hold mint_hold, jobless_hold;
+	struct backoff poll_backoff, refused_backoff;
+	char trouble[ERROR_TEXT_MAX]; /* why no job could be served, as last logged */
 };
 
 struct service {
@@ -77,8 +85,22 @@ struct work *service_work_find(struct service *s, uint64_t number);
 /* life.c */
 void work_enter(struct service *s, struct work *w); /* does what its state does when it is entered */
 void work_feed(struct service *s, struct work *w, enum work_event event);
-void work_report(
-	struct service *s, struct work *w); /* the outcome is stored: one line, and the entry is told */
+/* The outcome is stored: one line, and the entry is told. */
+void work_report(struct service *s, struct work *w);
+void work_log(int level, const struct work *w, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* A question about this lease or its runner. An error is logged, and cb is not called. */
+int work_ask_keeper(struct service *s, struct work *w, struct keeper_request *r, int fd, keeper_cb cb);
+int work_ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb);
+/* delivery.c: what the states up to the delivery do */
+void work_enter_leasing(struct service *s, struct work *w);
+void work_enter_registering(struct service *s, struct work *w);
+void work_enter_minting(struct service *s, struct work *w);
+void work_enter_delivering(struct service *s, struct work *w);
+/* watch.c: what the states of a running guest do, and taking it back */
+void work_enter_idle(struct service *s, struct work *w);
+void work_enter_busy(struct service *s, struct work *w);
+void work_enter_deleting(struct service *s, struct work *w);
+void work_enter_releasing(struct service *s, struct work *w);
 void work_watch(struct service *s, struct work_entry *entry, const struct jobs *jobs); /* jobs may be NULL */
 /* closing.c: what the closing states do */
 void work_enter_asking(struct service *s, struct work *w);
@@ -94,10 +116,13 @@ uint64_t work_wait_ms(struct work *w, const struct github_reply *reply);
 void entry_init(struct work_entry *entry, struct service *s, const struct runners_entry *conf);
 void entry_poll_in(struct work_entry *entry, uint64_t in_ms);
 void entry_take(struct work_entry *entry); /* leases what is missing, as far as allowed now */
-void entry_fault(
-	struct work_entry *entry, const struct github_reply *reply); /* a mint or a poll was refused */
-void entry_lease_over(struct work_entry *entry, enum outcome outcome);
-void entry_job_taken(struct work_entry *entry);
+void entry_minted(struct work_entry *entry);
+void entry_fault(struct work_entry *entry, const struct work *w, const struct github_reply *reply); /* a mint failed */
+/* Why a lease came to nothing: logged when it is another reason than the last one. */
+void entry_trouble(struct work_entry *entry, const struct work *w, const char *what, const char *why);
+void entry_job_seen(struct work_entry *entry); /* a runner has one; how that ends is not known */
+void entry_lease_ended(struct work_entry *entry, const struct work *w);  /* its VM is not ours any more */
+void entry_lease_over(struct work_entry *entry, enum outcome outcome); /* and later: what became of it */
 uint64_t entry_lease_ttl_ms(const struct work_entry *entry);
 
 /* reconcile.c */

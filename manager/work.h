@@ -3,14 +3,14 @@
 /*
  * The life of one lease as the runner service sees it, as data: pure, no I/O, no clock. work_step() is the
  * only place that knows an edge and the only one that changes a state; absent means ignored, so late and
- * repeated answers do no harm. What a state does when it is entered is in life.c and closing.c.
+ * repeated answers do no harm. What a state does when it is entered is in delivery.c, watch.c and closing.c.
  *
  *   LEASING -> PLANNING -> MINTING -> RECORDING -> DELIVERING -> WAITING -> IDLE <-> BUSY      the VM is ours
  *                  \          \           \            \           \        /        /
  *                   +----------+-----------+------------+-> RELEASING <- DELETING <-+
  *                                                               |      (asks GitHub first)
- *   VM ended by itself: from any of these ------------------> closing: ASKING, NAMING, LOOKING, CLEARING,
- * FORGETTING (PAUSED between tries) -> DONE
+ *   VM ended by itself: from any of these ------------------> closing: ASKING, NAMING, LOOKING, CLEARING, FORGETTING
+ *                                                              (PAUSED between tries) -> DONE
  *
  * The order inside closing is work_close()'s: outcome first, the registration's end last, because the keeper
  * lists a closed lease until its registration is known to be gone. That list is what a restart works off.
@@ -37,8 +37,7 @@ enum work_state {
 	WORK_IDLE,
 	/* GitHub says that it has a job. Nothing here ends it; the lease's own expiry does. */
 	WORK_BUSY,
-	/* A running guest is to be taken back: its registration goes first, and GitHub decides (422: it is
-	   busy after all). */
+	/* A running guest is to be taken back: its registration goes first, and GitHub decides (422: it is busy). */
 	WORK_DELETING,
 	/* The keeper is asked to take the VM back. Repeated until it answers. */
 	WORK_RELEASING,
@@ -96,23 +95,24 @@ struct work {
 	struct work_entry *entry;
 	enum work_state state;
 	char lease[LEASE_ID_MAX], vm[VM_NAME_MAX], scope[SCOPE_MAX], runner_name[RUNNER_NAME_MAX];
-	uint64_t generation, runner_id; /* runner_id 0: not known */
+	uint64_t runner_id; /* 0: not known */
 	enum registration registration; /* what the keeper has committed */
 	int jit_fd;
 
 	bool delivered; /* the secret may have left the host */
 	bool deleted;	/* GitHub has no such registration (any more), or never had one */
-	bool closed;	/* the keeper has closed the lease */
 	bool seen_online, noted_online, took_job, job_told;
+	bool limited;	 /* the lease ends when the job's time is over, or the keeper is being told so */
 	bool asking;	 /* a question about the running runner is on its way */
 	bool delivering; /* the keeper's answer to DELIVER is on its way */
 	char job[JOB_NAME_SHOWN_MAX];
 	enum outcome outcome;
 	bool outcome_stored;
-	enum vm_happening cause; /* with `closed` */
+	enum vm_happening cause; /* when the keeper has ended it */
 	bool clean_end;
 
-	uint64_t since_ms;   /* boot clock: state entered */
+	uint64_t begun_ms;   /* boot clock: when the lease was asked for, or found again */
+	uint64_t since_ms;   /* state entered */
 	uint64_t due_ms;     /* PAUSED, DELETING, RELEASING: when to try again; 0: an answer is awaited */
 	uint64_t gone_ms;    /* since when GitHub does not know the runner of a running guest; 0: it does */
 	uint64_t settle_ms;  /* until when "not found" may only mean "not yet" */
@@ -121,11 +121,9 @@ struct work {
 	unsigned tries;
 };
 
-/* True when the event changed the state (or entered it again, after a wait); false: ignored, nothing changed.
- */
+/* True when the event changed the state (or entered it again, after a wait); false: ignored, nothing changed. */
 bool work_step(struct work *w, enum work_event event, uint64_t now_ms);
-/* What is still to be done for a lease whose VM is not ours any more. Sets the outcome of a guest that got
- * nothing. */
+/* What is still to be done for a lease whose VM is not ours any more. Sets the outcome of a guest that got nothing. */
 enum work_state work_close(struct work *w);
 bool work_is_open(enum work_state s);	     /* the VM is ours, or may become so */
 bool work_is_watched(enum work_state s);     /* WAITING, IDLE, BUSY: GitHub is asked about the runner */

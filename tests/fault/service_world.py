@@ -33,10 +33,12 @@ REQUEST = proto.Layout(1, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s " + SET
 REPLY = proto.Layout(65, "i 41s 33s 65s 46s Q 512s 512s", "code name lease runner_name address generation text host_key")
 EVENT = proto.Layout(66, "41s 33s Q i i i 512s", "name lease generation from to what text")
 REGISTRATIONS = ["none", "planned", "made", "gone"]
-STATES = ["PLAIN", "COLD", "STARTING", "READY", "LEASED", "DELIVERED", "BUSY", "RESETTING", "BROKEN", "MAINTENANCE", "ADDING"]
+STATES = ["PLAIN", "COLD", "STARTING", "READY", "LEASED", "DELIVERED", "BUSY", "RESETTING", "BROKEN", "MAINTENANCE",
+          "ADDING", "KEPT"]
 HAPPENINGS = ("START STARTED START_FAILED LEASE DELIVER JOB_SEEN RELEASE STOPPED DEADLINE EXPIRED HOLDER_LOST DOUBT RESET_DONE "
-              "RESET_FAILED REPAIR ADD MAINTAIN MAINTAINED MAINTAIN_FAILED INTERRUPTED").split()
-EAGAIN, ENOENT, EALREADY, EEXIST, EBUSY, EACCES, EIO = 11, 2, 114, 17, 16, 13, 5
+              "RESET_FAILED REPAIR ADD MAINTAIN MAINTAINED MAINTAIN_FAILED INTERRUPTED KEEP "
+              "INSPECT SHORT_LIFE").split()
+EAGAIN, ENOENT, EALREADY, EEXIST, EBUSY, EACCES, EIO, EPERM, ENOTCONN = 11, 2, 114, 17, 16, 13, 5, 1, 107
 LABELS = "self-hosted,linux,x64,boxery"
 JIT = b"QUJD" * 1000
 
@@ -421,10 +423,27 @@ class World:
                      runner_id=0, registration="none", open=True, job="", outcome="", final=False, end_reason="",
                      ttl_ms=r["ttl_ms"])
         self.leases[lease["id"]] = lease
+        self.lease_until(lease, r["ttl_ms"])
         self.vms[name]["lease"] = lease["id"]
         self.apply(name, "LEASED", "LEASE")
         return dict(name=name, lease=lease["id"], runner_name=lease["runner_name"], address="192.168.130.10",
                     generation=lease["generation"]), []
+
+    def lease_until(self, lease, ttl_ms):
+        lease["expires"] = time.monotonic() + ttl_ms / 1000
+        self.after(ttl_ms / 1000, self.expire, lease)
+
+    def expire(self, lease):
+        vm = self.vms[lease["vm"]]
+        if vm["lease"] == lease["id"] and vm["state"] in ("LEASED", "DELIVERED", "BUSY") and time.monotonic() >= lease["expires"]:
+            self.apply(lease["vm"], "RESETTING", "EXPIRED", "its lease has expired")
+
+    def keeper_renew(self, r):
+        lease, ttl = self.lease_of(r, held=True), r["ttl_ms"]
+        if not r["flags"] & 1:  # FORCE: also shorter
+            ttl = max(ttl, int((lease["expires"] - time.monotonic()) * 1000))
+        self.lease_until(lease, ttl)
+        return {}, []
 
     def lease_of(self, r, held=False):
         lease = self.leases.get(r["lease"])
@@ -439,9 +458,10 @@ class World:
         for lease in self.leases.values():
             if not lease["open"] and lease["registration"] not in ("planned", "made"):
                 continue
-            row = {k: v for k, v in lease.items() if k not in ("id", "final", "ttl_ms")}
+            row = {k: v for k, v in lease.items() if k not in ("id", "final", "ttl_ms", "expires")}
             rows.append(dict(row, lease=lease["id"], state=self.vms[lease["vm"]]["state"] if lease["open"] else "",
-                             bound=False, opened="", closed="", expires_in_ms=0))
+                             bound=False, opened="", closed="",
+                             expires_in_ms=max(0, int((lease["expires"] - time.monotonic()) * 1000))))
         return self.document("leases", rows)
 
     def keeper_register(self, r):

@@ -1,0 +1,203 @@
+/*
+ * A guest that has its JIT config: GitHub is asked what its runner does, the keeper is told what is worth keeping,
+ * and a VM whose time is over is taken back, its registration first.
+ */
+#include "base/str.h"
+#include "linux/log.h"
+#include "manager/service.h"
+#include <errno.h>
+
+#define RELEASE_RETRY_MS 2000
+
+static void on_job_told(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	struct service *s = userdata;
+	struct work *w = service_work_find(s, number);
+
+	if (w && a->code < 0 && work_is_open(w->state)) {
+		work_log(LOG_WARNING, w, "the keeper does not record the job: %s", a->text);
+		w->job_told = false;
+	}
+}
+
+static void tell_job(struct service *s, struct work *w)
+{
+	struct keeper_request r;
+
+	if (w->job_told)
+		return;
+	keeper_request_init(&r, KEEPER_JOB_SEEN);
+	(void)str_copy(r.text, w->job);
+	w->job_told = work_ask_keeper(s, w, &r, -1, on_job_told) == 0;
+}
+
+static void on_limited(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	struct service *s = userdata;
+	struct work *w = service_work_find(s, number);
+
+	if (w && a->code < 0 && work_is_watched(w->state)) {
+		entry_trouble(w->entry, w, "the keeper does not limit the job's time", a->text);
+		w->limited = false;
+	}
+}
+
+/* The lease was taken for as long as everything together may need; from here on it is the job's time that counts. */
+static void limit_job(struct service *s, struct work *w)
+{
+	struct keeper_request r;
+
+	if (w->limited)
+		return;
+	keeper_request_init(&r, KEEPER_RENEW);
+	r.ttl_ms = w->entry->conf->job_timeout_ms;
+	r.flags = KEEPER_FLAG_FORCE; /* shorter than what is left */
+	w->limited = work_ask_keeper(s, w, &r, -1, on_limited) == 0;
+}
+
+static void on_noted(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	(void)userdata, (void)number, (void)a;
+}
+
+/* For the timeline only: whether it arrives decides nothing. */
+void work_enter_idle(struct service *s, struct work *w)
+{
+	struct keeper_request r;
+
+	if (w->noted_online)
+		return;
+	keeper_request_init(&r, KEEPER_NOTE);
+	(void)str_copy(r.text, "the runner is online");
+	w->noted_online = work_ask_keeper(s, w, &r, -1, on_noted) == 0;
+}
+
+void work_enter_busy(struct service *s, struct work *w)
+{
+	w->seen_online = true;
+	w->gone_ms = 0;
+	if (!w->took_job) {
+		w->took_job = true;
+		entry_job_seen(w->entry);
+	}
+	tell_job(s, w);
+	limit_job(s, w);
+}
+
+static void on_deleted(void *userdata, uint64_t number, const struct github_answer *a)
+{
+	struct service *s = userdata;
+	struct work *w = service_work_find(s, number);
+
+	if (!w)
+		return;
+	if (a->reply->code == 0)
+		w->deleted = true;
+	if (w->state != WORK_DELETING)
+		return;
+	if (a->reply->code == 0) {
+		work_feed(s, w, WORK_EV_DELETED);
+	} else if (a->reply->fault == GITHUB_FAULT_BUSY || a->reply->code == -EBUSY) {
+		/* The job came in the last moment: GitHub decides, not our reading of it. */
+		w->outcome = OUTCOME_UNKNOWN;
+		w->tries = 0;
+		work_feed(s, w, WORK_EV_BUSY);
+	} else {
+		w->due_ms = service_now_ms() + work_wait_ms(w, a->reply);
+		work_log(LOG_WARNING, w, "left alone, its registration cannot be deleted now: %s",
+			a->reply->text);
+		service_settle(s);
+	}
+}
+
+void work_enter_deleting(struct service *s, struct work *w)
+{
+	w->outcome = work_overdue_outcome(w);
+	/* Without an id there is nothing exact to delete; the lease's expiry ends it. */
+	if (!w->runner_id || work_ask_github(s, w, GITHUB_DELETE, on_deleted) < 0)
+		w->due_ms = service_now_ms() + work_wait_ms(w, NULL);
+}
+
+static void on_released(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	struct service *s = userdata;
+	struct work *w = service_work_find(s, number);
+
+	if (!w || w->state != WORK_RELEASING)
+		return;
+	if (a->code == 0) {
+		w->cause = HAPPENING_RELEASE;
+		w->outcome_stored = w->outcome != OUTCOME_UNKNOWN;
+	} else if (a->code != -EALREADY && a->code != -ENOENT) {
+		if (!a->lost)
+			work_log(LOG_WARNING, w, "the keeper does not take the VM back: %s", a->text);
+		w->due_ms = service_now_ms() + RELEASE_RETRY_MS;
+		service_settle(s);
+		return;
+	}
+	work_feed(s, w, WORK_EV_RELEASED);
+	if (w->outcome_stored)
+		work_report(s, w);
+}
+
+void work_enter_releasing(struct service *s, struct work *w)
+{
+	struct keeper_request r;
+
+	keeper_request_init(&r, KEEPER_RELEASE);
+	if (w->outcome != OUTCOME_UNKNOWN)
+		(void)str_copy(r.text, outcome_to_string(w->outcome));
+	if (work_ask_keeper(s, w, &r, -1, on_released) < 0)
+		w->due_ms = service_now_ms() + RELEASE_RETRY_MS;
+}
+
+static void on_runner(void *userdata, uint64_t number, const struct github_answer *a)
+{
+	struct service *s = userdata;
+	struct work *w = service_work_find(s, number);
+	const struct github_reply *reply = a->reply;
+
+	if (!w)
+		return;
+	w->asking = false;
+	/* "Cannot tell" changes nothing. */
+	if (!work_is_watched(w->state) || reply->code < 0)
+		return;
+	if (!reply->found) {
+		if (!w->gone_ms)
+			work_log(LOG_INFO, w, "%s: GitHub has no runner %s any more", w->scope,
+				w->runner_name);
+		w->gone_ms = w->gone_ms ? w->gone_ms : service_now_ms();
+	} else {
+		w->gone_ms = 0;
+		w->runner_id = reply->runner_id;
+		w->seen_online |= reply->online != 0;
+		if (reply->busy)
+			work_feed(s, w, WORK_EV_BUSY);
+		else if (reply->online)
+			work_feed(s, w, WORK_EV_ONLINE);
+	}
+	if (work_is_watched(w->state) && work_overdue(w, w->entry->conf, service_now_ms()))
+		work_feed(s, w, WORK_EV_OVERDUE);
+}
+
+void work_watch(struct service *s, struct work_entry *entry, const struct jobs *jobs)
+{
+	struct job_view job;
+
+	for (struct work *w = s->works; w; w = w->next) {
+		if (w->entry != entry || !work_is_watched(w->state))
+			continue;
+		if (jobs && jobs_on_runner(jobs, w->runner_name, &job) && job.status == JOB_RUNNING) {
+			if (!w->job[0] && job.name[0])
+				w->job_told = false; /* busy was known before the name was */
+			(void)str_copy(w->job, job.name);
+			work_feed(s, w, WORK_EV_BUSY);
+			if (w->state == WORK_BUSY)
+				work_enter_busy(s, w); /* again, if the keeper could not be told */
+			continue;
+		}
+		if (!w->asking)
+			w->asking = work_ask_github(s, w, GITHUB_RUNNER, on_runner) == 0;
+	}
+}
