@@ -138,7 +138,8 @@ static int check_answer(const union answer *a, struct error *e)
 				str_is_terminated(a->reply.lease, sizeof(a->reply.lease)) &&
 				str_is_terminated(a->reply.runner_name, sizeof(a->reply.runner_name)) &&
 				str_is_terminated(a->reply.address, sizeof(a->reply.address)) &&
-				str_is_terminated(a->reply.text, sizeof(a->reply.text));
+				str_is_terminated(a->reply.text, sizeof(a->reply.text)) &&
+				str_is_terminated(a->reply.host_key, sizeof(a->reply.host_key));
 	return ok ? 0 : error_set(e, EBADMSG, "the keeper's answer has a text without an end");
 }
 

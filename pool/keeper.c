@@ -15,7 +15,8 @@
  * keeps every handler free of surprises from below.
  *
  * The policy of the pool is two lines in the kick: every pool VM that is COLD is started, as many at once as
- * BOXERY_PARALLEL allows, unless libvirt does not answer; a READY VM waits, running, for a holder.
+ * BOXERY_PARALLEL allows, unless libvirt does not answer or the host is short of memory or disk; a READY VM waits, running,
+ * for a holder.
  *
  * One thread; nothing here blocks but the commit. The exception is start-up, before the first request is taken.
  */
@@ -94,9 +95,12 @@ int keeper_vm_track(struct keeper *k, const char *name, struct keeper_vm **ret, 
 static void vm_free(struct keeper_vm *v)
 {
 	delivery_end(v, "the VM is gone");
+	grant_end(v, "the VM is gone");
 	v->op = op_cancel(v->op);
 	(void)sd_event_source_disable_unref(v->retry);
 	(void)sd_event_source_disable_unref(v->expiry);
+	(void)sd_event_source_disable_unref(v->deadline);
+	free(v->trouble);
 	free(v);
 }
 
@@ -113,20 +117,42 @@ void keeper_vm_forget(struct keeper_vm *v)
 	vm_free(v);
 }
 
+/* A start that this host cannot bear now is no failure of the VM: it waits, and says for what. */
+static bool host_has_room(struct keeper_vm *v)
+{
+	struct error e = ERROR_INIT;
+	int r = host_room(v, &e);
+
+	if (r < 0 && !v->host_short) {
+		log_vm(LOG_WARNING, v->row.name, NULL, "is not started now: %s", e.text);
+		keeper_record(v, "host", e.text, 0);
+		keeper_progress(v, 0, e.text);
+	}
+	v->host_short = r < 0;
+	if (r == 0)
+		return true;
+	/* Of this moment only, so in memory only: any change brings the stored ones back. */
+	(void)str_copy(v->row.step, "host");
+	(void)str_copy(v->row.reason, e.text);
+	keeper_retry(v, KEEPER_HOST_RETRY_MS);
+	return false;
+}
+
 /* Two lines of policy: who is COLD is started while there is room. */
 static void start_cold(struct keeper *k)
 {
 	for (size_t i = 0; i < k->n_vms && k->connected && !k->stopping && ops_room(k); i++) {
 		struct keeper_vm *v = k->vms[i];
 
-		if (v->row.state == STATE_COLD && !v->removing && !v->retry && !v->op)
+		if (v->row.state == STATE_COLD && !v->removing && !v->retry && !v->op && host_has_room(v))
 			keeper_note(v, HAPPENING_START, NULL);
 	}
 }
 
 static bool at_rest(const struct keeper *k)
 {
-	return k->work_running == 0 && k->resets_running == 0 && k->asks_running == 0 && k->deliveries == 0;
+	return k->work_running == 0 && k->resets_running == 0 && k->asks_running == 0 && k->slow_running == 0 &&
+			k->deliveries == 0;
 }
 
 static int on_kick(sd_event_source *s, void *userdata)
@@ -233,7 +259,9 @@ static int start(struct keeper *k, struct error *e)
 	r = sd_event_add_defer(k->event, &k->kick, on_kick, k);
 	if (r < 0)
 		return error_errno(e, -r, "cannot make an event loop");
-	r = adopt_all(k, e);
+	r = pools_load(k, e);
+	if (r == 0)
+		r = adopt_all(k, e);
 	if (r == 0)
 		r = watch_start(k, e);
 	if (r == 0)
@@ -255,6 +283,7 @@ static void finish(struct keeper *k)
 	for (size_t i = 0; i < k->n_vms; i++)
 		vm_free(k->vms[i]);
 	free(k->vms);
+	free(k->pools);
 	server_free(k);
 	k->shutdown = sd_event_source_disable_unref(k->shutdown);
 	k->event = sd_event_unref(k->event);

@@ -14,6 +14,13 @@ struct op;
 struct delivery;
 struct watch;
 
+/* POOL_ADD with a count, while the first one is being captured. */
+struct grow {
+	uint32_t count; /* 0: nothing is wanted */
+	uint64_t client;
+	enum vm_state awaited;
+};
+
 /* A VM as this process knows it. What must survive is in `row`, which is the store's row, renewed by every change. */
 struct keeper_vm {
 	struct keeper *k;
@@ -25,22 +32,29 @@ struct keeper_vm {
 	bool removing;         /* waits to be COLD or BROKEN, then goes */
 	uint64_t remover;      /* client that wants to know */
 	uint64_t asker;        /* client whose request the next effect serves */
+	uint64_t awaiter;      /* client that wants to know when it has come to awaited, and the request it asked with */
+	uint32_t awaiter_seq;
+	enum vm_state awaited;
 	uint64_t bound_client; /* the open lease ends with this connection; 0: not bound, or bound to an earlier keeper's */
 	uint64_t console_cut;  /* generation whose cut console was recorded */
 	uint64_t seen_generation; /* the highest that libvirt has listed */
-	unsigned short_lives;  /* READY VMs that stopped by themselves at once, in a row */
+	char holder[HOLDER_MAX]; /* of the open lease, and how long its VM is to be kept */
+	uint64_t keep_ms;
+	char *trouble;         /* what is wrong with its files or its domain, as the last listing said; or NULL */
+	bool host_short;       /* not started, because the host has too little memory or disk now */
+	struct grow grow;      /* others to be made from its clean state, once it has one */
 	struct op *op;         /* the one operation that may change it, queued or running */
 	struct delivery *delivery;
-	sd_event_source *retry;  /* armed: nothing is begun before it fires */
-	sd_event_source *expiry; /* of the open lease */
+	sd_event_source *retry;    /* armed: nothing is begun before it fires */
+	sd_event_source *expiry;   /* of the open lease */
+	sd_event_source *deadline; /* of the state */
 };
 
 enum client_wait {
 	CLIENT_IDLE,
 	CLIENT_WORK,  /* an operation or delivery has its id and replies */
 	CLIENT_LEASE, /* in keeper.lessees */
-	CLIENT_COLD,  /* until request.name is COLD */
-	CLIENT_READY, /* until request.name is READY */
+	CLIENT_VMS,   /* until `awaits` VMs have come where keeper_vm.awaited says */
 };
 struct client {
 	TAILQ_ENTRY(client) link;
@@ -50,6 +64,7 @@ struct client {
 	int fd;
 	bool gone, subscribed;
 	enum client_wait wait;
+	unsigned awaits;
 	struct keeper_request request; /* the one being served */
 	sd_event_source *io, *deadline;
 };
@@ -72,6 +87,7 @@ struct op {
 	uint64_t client;           /* gets the progress; 0: nobody */
 	uint64_t timeout_ms, began_us;
 	bool exclusive, running;   /* exclusive: keeper_vm.op points here */
+	bool slow;                 /* runs for long, and does not hold a place any more */
 	op_done_cb done;
 	struct error cause;        /* for done: kept over a second operation */
 	/* from the child */
@@ -82,7 +98,7 @@ struct op {
 	struct listing listing;
 	void *document;            /* CHECK: a json_t array */
 	int fd;
-	sd_event_source *io, *grace;
+	sd_event_source *io, *grace, *slow_timer;
 	struct loop_child *child;
 };
 TAILQ_HEAD(op_list, op);
@@ -101,7 +117,9 @@ struct keeper {
 	unsigned n_clients;
 	uint64_t next_client;
 	struct op_list ops; /* queued and running */
-	unsigned work_running, resets_running, asks_running, deliveries;
+	unsigned work_running, resets_running, asks_running, slow_running, deliveries;
+	struct pool_row *pools; /* what is set for pools; in name order */
+	size_t n_pools;
 	struct watch *watch;
 	bool listed;    /* libvirt has been compared with the store at least once */
 	bool connected; /* libvirt answered last time; while it does not, nothing new is started */
@@ -126,11 +144,24 @@ void keeper_retry(struct keeper_vm *v, uint64_t in_ms);  /* nothing is begun bef
 void keeper_settle(struct keeper_vm *v);                 /* whatever the state is: sees to it that something moves it on */
 void keeper_record(struct keeper_vm *v, const char *kind, const char *text, uint64_t took_us); /* an event row */
 uint64_t keeper_backoff_ms(int32_t attempts);
+/* STOPPED or DOUBT, which count as a failed start when the VM has only just become READY. */
+void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const char *step, const char *reason);
+void keeper_await(struct keeper_vm *v, struct client *c, enum vm_state awaited); /* COLD or READY; then CLIENT_VMS */
+
+/* keeper_deadline.c: how long a state may last */
+void deadline_watch(struct keeper_vm *v); /* after every change, and when what it depends on has changed */
+int64_t deadline_left_ms(const struct keeper_vm *v); /* of KEPT; 0 of any other */
 
 /* keeper_effect.c: what follows a change, and what its end means */
 void effect_start(struct keeper_vm *v);
 void effect_reset(struct keeper_vm *v);
+void effect_halt(struct keeper_vm *v);
 void effect_capture(struct keeper_vm *v);
+
+/* keeper_host.c: may this VM be started on this host now? -ENOMEM, -ENOSPC with a sentence. */
+int host_room(const struct keeper_vm *v, struct error *e);
+int host_memory_total_mib(uint64_t *ret, struct error *e);
+int host_disk_mib(const struct keeper *k, uint64_t *ret_free, uint64_t *ret_total, struct error *e);
 
 /* keeper_op.c: children of boxery-vm. A queued or running op owns itself. */
 struct op *op_new(struct keeper *k, enum vm_verb verb, struct keeper_vm *v, uint64_t client, uint64_t timeout_ms,
@@ -200,6 +231,13 @@ int serve_filter(struct request *r, struct error *e);
 int serve_pool_add(struct request *r, struct error *e); /* keeper_pool.c */
 int serve_pool_repair(struct request *r, struct error *e);
 int serve_remove(struct request *r, struct error *e);
+void pool_grow(struct keeper_vm *v); /* its clean state is there: the others can be made */
+int serve_pool_set(struct request *r, struct error *e); /* keeper_pools.c */
+int serve_pools(struct request *r, struct error *e);
+int pools_load(struct keeper *k, struct error *e);
+const struct pool_settings *pool_settings(const struct keeper *k, const char *pool); /* never NULL */
+/* How many VMs of this pool a holder has to leave to others right now. */
+unsigned pool_reserved(const struct keeper *k, const char *pool, const char *holder);
 int serve_pool_remove(struct request *r, struct error *e);
 void pool_removed_soon(struct keeper_vm *v); /* a VM that is being removed has come to rest */
 int serve_lease(struct request *r, struct error *e); /* keeper_lease.c */
@@ -208,8 +246,16 @@ int serve_job_seen(struct request *r, struct error *e);
 int serve_release(struct request *r, struct error *e);
 int serve_outcome(struct request *r, struct error *e);
 int serve_note(struct request *r, struct error *e);
+int serve_renew(struct request *r, struct error *e);
+int serve_pool_keep(struct request *r, struct error *e);
 void lessees_serve(struct keeper *k);
+bool lease_runs(const struct keeper_vm *v); /* a holder has it, or an admin looks at it */
+void lease_load(struct keeper_vm *v);       /* what this process knows of the open lease, from the store */
 void lease_watch_expiry(struct keeper_vm *v); /* arms or drops the timer of the open lease */
+void lease_reply(struct client *c, struct keeper_vm *v); /* the answer to LEASE, or its end when the client has gone */
+int grant_check(const struct keeper_request *in, struct error *e); /* keeper_grant.c: LEASE's key line */
+int grant_begin(struct client *c, struct keeper_vm *v, struct error *e);
+void grant_end(struct keeper_vm *v, const char *reason); /* the life it was for has ended */
 int serve_deliver(struct request *r, struct error *e); /* keeper_deliver.c */
 void delivery_end(struct keeper_vm *v, const char *reason); /* the life it was for has ended */
 int serve_list(struct request *r, struct error *e); /* keeper_list.c */

@@ -1,18 +1,13 @@
 /* An admin's requests about VMs outside the pool, and questions to boxery-vm: NEW, START, STOP, CHECK, FILTER. */
 #include "base/str.h"
 #include "linux/clock.h"
-#include "linux/file.h"
 #include "linux/log.h"
 #include "pool/keeper.h"
 #include "pool/killpoints.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/statvfs.h>
-
-#define MEMINFO_MAX (64 * 1024)
 
 static int later(struct op *op, struct keeper_vm *exclusive, struct error *e)
 {
@@ -43,39 +38,13 @@ static int check_plain(const struct keeper_vm *v, struct error *e)
 	return check_idle(v, e);
 }
 
-static int memory_total_mib(uint64_t *ret, struct error *e)
+static int check_disk(const struct keeper *k, uint32_t disk_gib, struct error *e)
 {
-	static const char key[] = "MemTotal:";
-	CLEANUP_FREE char *text = NULL;
-	uint64_t kib = 0;
-	char *at;
-	int r = file_read(AT_FDCWD, "/proc/meminfo", MEMINFO_MAX, &text, NULL, e);
+	uint64_t free_mib, total_mib;
+	int r = host_disk_mib(k, &free_mib, &total_mib, e);
 
 	if (r < 0)
 		return r;
-	at = strstr(text, key);
-	if (at) {
-		at += sizeof(key) - 1;
-		at += strspn(at, " \t");
-		at[strspn(at, "0123456789")] = '\0';
-	}
-	if (!at || parse_u64(at, "MemTotal", 1, UINT64_MAX, &kib, NULL) < 0)
-		return error_set(e, EIO, "/proc/meminfo does not say how much memory the host has");
-	*ret = kib / 1024;
-	return 0;
-}
-
-/* Overlays grow as they are written, so a disk may be larger than what is free now, but not than what could ever be. */
-static int check_disk(const struct keeper *k, uint32_t disk_gib, struct error *e)
-{
-	struct statvfs st;
-	uint64_t free_mib, total_mib;
-
-	if (statvfs(k->conf.image_dir, &st) < 0)
-		return error_errno(e, errno == ENOENT ? ENODEV : errno, "%s (the image folder; 'boxery-host init' makes it)",
-				k->conf.image_dir);
-	free_mib = (uint64_t)st.f_bavail * st.f_frsize >> 20;
-	total_mib = (uint64_t)st.f_blocks * st.f_frsize >> 20;
 	if (free_mib < KEEPER_DISK_SPARE_MIB)
 		return error_set(e, ENOSPC, "%s has %" PRIu64 " MiB free; no VM is made with less than %d", k->conf.image_dir,
 				free_mib, KEEPER_DISK_SPARE_MIB);
@@ -97,7 +66,7 @@ static int check_resources(const struct keeper *k, const struct vm_row *row, str
 				KEEPER_MEMORY_MIN_MIB);
 	if (row->disk_gib < 1 || row->disk_gib > KEEPER_DISK_MAX_GIB)
 		return error_set(e, EINVAL, "a disk of %u GiB: 1 to %d are possible", row->disk_gib, KEEPER_DISK_MAX_GIB);
-	r = memory_total_mib(&total, e);
+	r = host_memory_total_mib(&total, e);
 	if (r < 0)
 		return r;
 	if (row->memory_mib > total)
@@ -179,9 +148,15 @@ int serve_start(struct request *r, struct error *e)
 
 	if (code < 0)
 		return code;
+	if (v->row.clean_of[0])
+		return error_set(e, EINVAL, "%s has no disk of its own: it was to start from the clean state of %s; 'boxery-host pool "
+				"add %s' goes on with that", v->row.name, v->row.clean_of, v->row.name);
 	if (v->running)
 		return error_set(e, EALREADY, "%s runs already%s%s", v->row.name, v->row.address[0] ? ", at " : "",
 				v->row.address);
+	code = host_room(v, e);
+	if (code < 0)
+		return code;
 	v->asker = r->client->id;
 	code = keeper_apply(v, 0, HAPPENING_START, NULL, e);
 	v->asker = 0;

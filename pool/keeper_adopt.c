@@ -3,7 +3,9 @@
  * any more is reset, and what may run on is kept but believed only when libvirt has listed it (keeper_vm.confirmed).
  *
  *   STARTING, LEASED, ADDING,     INTERRUPTED. A LEASED life got nothing, so its holder loses nothing but the lease.
- *   MAINTENANCE
+ *   MAINTENANCE without a lease
+ *   MAINTENANCE with one          an admin looks at it: goes on
+ *   KEPT                          halted once more; after a restart of the host its time counts anew
  *   RESETTING                     the reset is done again
  *   READY, DELIVERED, BUSY        kept until the first listing judges them; of another boot of the host: reset now, no domain
  *                                 survives that
@@ -54,10 +56,17 @@ static void adopt(struct keeper_vm *v)
 {
 	bool other_boot = !str_equal(v->row.since_boot_id, v->k->boot_id);
 
+	lease_load(v);
+	deadline_watch(v);
 	switch (v->row.state) {
+	case STATE_MAINTENANCE:
+		if (v->row.lease[0]) {
+			lease_watch_expiry(v);
+			break;
+		}
+		/* fall through */
 	case STATE_STARTING:
 	case STATE_ADDING:
-	case STATE_MAINTENANCE:
 		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");
 		break;
 	case STATE_LEASED:
@@ -65,6 +74,12 @@ static void adopt(struct keeper_vm *v)
 		break;
 	case STATE_RESETTING:
 		effect_reset(v);
+		break;
+	case STATE_KEPT:
+		if (other_boot)
+			keeper_note(v, HAPPENING_INTERRUPTED, "the host was restarted");
+		else
+			effect_halt(v);
 		break;
 	case STATE_READY:
 		if (other_boot)

@@ -47,37 +47,13 @@ void keeper_record(struct keeper_vm *v, const char *kind, const char *text, uint
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot record an event: %s", e.text);
 }
 
-/* How long the next start has to wait. */
-static uint64_t start_delay_ms(const struct keeper_vm *v)
-{
-	uint64_t ms = KEEPER_BACKOFF_1_MS;
-
-	if (v->row.attempts > 0)
-		return keeper_backoff_ms(v->row.attempts);
-	if (v->short_lives == 0)
-		return 0;
-	for (unsigned i = 1; i < v->short_lives && ms < KEEPER_SHORT_LIFE_BACKOFF_MAX_MS; i++)
-		ms *= 4;
-	return ms < KEEPER_SHORT_LIFE_BACKOFF_MAX_MS ? ms : KEEPER_SHORT_LIFE_BACKOFF_MAX_MS;
-}
-
-/* A clean VM that ends by itself is no failure the table counts, but starting it at once for ever helps nobody. */
-static void count_short_life(struct keeper_vm *v, enum vm_state from, enum vm_happening what, uint64_t lived_us)
-{
-	if (what == HAPPENING_LEASE)
-		v->short_lives = 0;
-	if (from != STATE_READY || what != HAPPENING_STOPPED)
-		return;
-	v->short_lives = lived_us < (uint64_t)KEEPER_SHORT_LIFE_MS * 1000 ? v->short_lives + 1 : 0;
-	if (v->short_lives > 1)
-		log_vm(LOG_WARNING, v->row.name, NULL, "was clean and has stopped by itself %u times in a row; the next start "
-				"waits %" PRIu64 " s", v->short_lives, start_delay_ms(v) / 1000);
-}
-
-static void tell(struct keeper_vm *v, enum vm_state from, enum vm_happening what, const char *lease, const char *reason)
+/* Of a kept VM others want to know what ended its lease. */
+static void tell(struct keeper_vm *v, enum vm_state from, enum vm_happening what, enum vm_happening cause, const char *lease,
+		const char *reason)
 {
 	struct keeper_event event = {.head = MSG_HEAD(KEEPER_EVENT, struct keeper_event, 0)};
 	int level = v->row.state == STATE_BROKEN ? LOG_ALERT : reason[0] ? LOG_NOTICE : LOG_INFO;
+	const char *word = happening_to_string(what);
 	char text[KEEPER_TEXT_MAX];
 
 	(void)str_copy(event.name, v->row.name);
@@ -85,40 +61,53 @@ static void tell(struct keeper_vm *v, enum vm_state from, enum vm_happening what
 	event.generation = v->row.generation;
 	event.from = (int32_t)from;
 	event.to = (int32_t)v->row.state;
-	event.what = (int32_t)what;
+	event.what = (int32_t)cause;
 	(void)str_copy(event.text, reason);
 	log_vm(level, v->row.name, lease, "%s -> %s (%s)%s%s", state_to_string(from), state_to_string(v->row.state),
-			happening_to_string(what), reason[0] ? ": " : "", reason);
+			word, reason[0] ? ": " : "", reason);
 	if (v->row.state == STATE_BROKEN)
 		log_vm(LOG_ALERT, v->row.name, lease, "is BROKEN after %d failures in a row, the last in step '%s': %s; it is "
-				"kept out of the pool until 'boxery-host pool repair %s'", v->row.attempts, v->row.step,
-				v->row.reason, v->row.name);
+				"kept out of the pool until 'boxery-host pool repair %s'%s%s", v->row.attempts, v->row.step,
+				v->row.reason, v->row.name, v->row.evidence[0] ? "; its overlay is " : "",
+				v->row.evidence);
 	keeper_publish(v, &event);
 	if (str_format(text, "%s is %s%s%s", v->row.name, state_to_string(v->row.state), reason[0] ? ": " : "", reason) < 0)
 		(void)str_copy(text, state_to_string(v->row.state));
 	keeper_progress(v, 0, text);
 }
 
-/* Answers whoever waited for this VM to come to rest in this state. */
-static void answer_waiters(struct keeper_vm *v, const char *reason)
+void keeper_await(struct keeper_vm *v, struct client *c, enum vm_state awaited)
 {
-	struct error e = ERROR_INIT;
-	struct client *c;
+	v->awaiter = c->id;
+	v->awaiter_seq = c->request.head.seq;
+	v->awaited = awaited;
+	c->awaits++;
+	client_wait(c, CLIENT_VMS);
+}
 
+/* Answers whoever waited for this VM to come to rest. */
+static void answer_awaiter(struct keeper_vm *v, const char *reason)
+{
+	struct client *c = client_find(v->k, v->awaiter);
+	struct error e = ERROR_INIT;
+
+	if (!v->awaiter)
+		return;
 	if (v->row.state == STATE_BROKEN)
 		(void)error_set(&e, EIO, "%s is BROKEN after %d failures in a row, the last in step '%s': %s", v->row.name,
 				v->row.attempts, v->row.step, v->row.reason);
 	else if (v->row.state == STATE_PLAIN)
 		(void)error_set(&e, EIO, "%s did not join its pool: %s", v->row.name,
 				reason[0] ? reason : "the capture came to nothing");
-	TAILQ_FOREACH(c, &v->k->clients, link) {
-		if ((c->wait != CLIENT_COLD && c->wait != CLIENT_READY) || !str_equal(c->request.name, v->row.name))
-			continue;
-		if (e.code)
-			client_reply_error(c, &e);
-		else if (v->row.state == (c->wait == CLIENT_COLD ? STATE_COLD : STATE_READY))
-			client_reply_ok(c, v);
-	}
+	else if (v->row.state != v->awaited)
+		return;
+	v->awaiter = 0;
+	if (!c || c->wait != CLIENT_VMS || c->request.head.seq != v->awaiter_seq)
+		return; /* gone, or one of its other VMs has answered it */
+	if (e.code)
+		client_reply_error(c, &e);
+	else if (--c->awaits == 0)
+		client_reply_ok(c, keeper_find(v->k, c->request.name));
 }
 
 /* What was going on with the VM and does not fit its new state. */
@@ -127,6 +116,7 @@ static void drop_work(struct keeper_vm *v, const char *reason)
 	if (v->row.state == STATE_DELIVERED || v->row.state == STATE_BUSY)
 		return;
 	delivery_end(v, reason);
+	grant_end(v, reason);
 	v->op = op_cancel(v->op);
 	keeper_retry(v, 0);
 }
@@ -134,7 +124,8 @@ static void drop_work(struct keeper_vm *v, const char *reason)
 static void follow(struct keeper_vm *v, const struct state_change *change, enum vm_happening what, const char *reason)
 {
 	lease_watch_expiry(v);
-	if (change->closes_lease || !state_has_lease(v->row.state))
+	deadline_watch(v);
+	if (change->closes_lease || !lease_runs(v))
 		v->bound_client = 0;
 	switch (change->effect) {
 	case EFFECT_START:
@@ -147,6 +138,9 @@ static void follow(struct keeper_vm *v, const struct state_change *change, enum 
 		if (!v->retry)
 			effect_reset(v);
 		break;
+	case EFFECT_HALT:
+		effect_halt(v);
+		break;
 	case EFFECT_CAPTURE:
 		effect_capture(v);
 		break;
@@ -156,8 +150,11 @@ static void follow(struct keeper_vm *v, const struct state_change *change, enum 
 		break;
 	}
 	if (v->row.state == STATE_COLD)
-		keeper_retry(v, start_delay_ms(v));
-	answer_waiters(v, reason);
+		keeper_retry(v, keeper_backoff_ms(v->row.attempts));
+	if (v->grow.count && what == HAPPENING_MAINTAINED)
+		pool_grow(v);
+	v->grow.count = 0;
+	answer_awaiter(v, reason);
 	if (v->removing && (v->row.state == STATE_COLD || v->row.state == STATE_BROKEN))
 		pool_removed_soon(v);
 }
@@ -183,18 +180,40 @@ static int catch_up(struct keeper_vm *v, struct error *e)
 	return r;
 }
 
-int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const struct store_detail *d,
+/* What ends a lease, when an admin has asked to keep its VM. A doubt is not kept: nobody knows what there would be to see. */
+static bool is_kept_end(const struct keeper_vm *v, enum vm_happening what)
+{
+	return v->keep_ms && state_has_lease(v->row.state) &&
+			(what == HAPPENING_RELEASE || what == HAPPENING_STOPPED || what == HAPPENING_DEADLINE ||
+					what == HAPPENING_EXPIRED || what == HAPPENING_HOLDER_LOST);
+}
+
+/* A life is over: what was known of it is not known of the next. */
+static void forget_life(struct keeper_vm *v)
+{
+	if (state_has_lease(v->row.state) || v->row.state == STATE_READY)
+		return;
+	free(v->trouble);
+	v->trouble = NULL;
+	v->host_short = false;
+}
+
+int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const struct store_detail *detail,
 		struct error *e)
 {
-	static const struct store_detail nothing;
 	const enum vm_state from = v->row.state;
-	char lease[LEASE_ID_MAX];
+	struct store_detail d = detail ? *detail : (struct store_detail){0};
+	char lease[LEASE_ID_MAX], overlay[sizeof(v->k->conf.image_dir) + VM_NAME_MAX + sizeof("/run/.qcow2")];
 	struct state_change change, probe;
 	struct vm_row row;
-	uint64_t lived_us = clock_boot_us() - v->entered_us;
 	int r;
 
-	d = d ? d : &nothing;
+	d.cause = what;
+	if (is_kept_end(v, what)) {
+		what = HAPPENING_KEEP;
+		if (str_format(overlay, "%s/run/%s.qcow2", v->k->conf.image_dir, v->row.name) == 0)
+			d.evidence = overlay;
+	}
 	/* Asked first, so that a happening that means nothing costs no transaction; the store asks the same table again. */
 	if (!state_next(from, what, v->row.attempts, &probe) || (generation && generation != v->row.generation))
 		return 0;
@@ -202,7 +221,7 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	KILL_POINT_OF("before", happening_to_string(what));
 	r = what == HAPPENING_START ? catch_up(v, e) : 0;
 	if (r == 0)
-		r = store_apply(v->k->store, v->row.name, generation ? v->row.generation : 0, what, d, &change, &row, e);
+		r = store_apply(v->k->store, v->row.name, generation ? v->row.generation : 0, what, &d, &change, &row, e);
 	if (r < 0) {
 		log_vm(LOG_ERR, v->row.name, lease, "%s in state %s could not be recorded and will be tried again: %s",
 				happening_to_string(what), state_to_string(from), e ? e->text : "");
@@ -215,10 +234,11 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	KILL_POINT_OF("after", happening_to_string(what));
 	v->row = row;
 	v->entered_us = clock_boot_us();
-	drop_work(v, d->reason ? d->reason : happening_to_string(what));
-	count_short_life(v, from, what, lived_us);
-	tell(v, from, what, row.lease[0] ? row.lease : lease, d->reason ? d->reason : "");
-	follow(v, &change, what, d->reason ? d->reason : "");
+	drop_work(v, d.reason ? d.reason : happening_to_string(what));
+	forget_life(v);
+	lease_load(v);
+	tell(v, from, what, d.cause, row.lease[0] ? row.lease : lease, d.reason ? d.reason : "");
+	follow(v, &change, what, d.reason ? d.reason : "");
 	keeper_kick(v->k);
 	return 1;
 }
@@ -231,26 +251,57 @@ void keeper_note(struct keeper_vm *v, enum vm_happening what, const char *reason
 	(void)keeper_apply(v, v->row.generation, what, &d, &e); /* a failure is logged and tried again there */
 }
 
+void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const char *step, const char *reason)
+{
+	struct store_detail d = {.step = step, .reason = reason};
+	const bool this_boot = str_equal(v->row.since_boot_id, v->k->boot_id);
+	const uint64_t now = clock_boot_us(), ms = now > v->row.since_boot_us ? (now - v->row.since_boot_us) / 1000 : 0;
+	char text[KEEPER_TEXT_MAX];
+	struct error e = ERROR_INIT;
+
+	if (v->row.state == STATE_READY && this_boot && ms < KEEPER_SHORT_LIFE_MS) {
+		what = HAPPENING_SHORT_LIFE;
+		d.step = step ? step : "alive";
+		if (str_format(text, "it was ready for only %" PRIu64 ".%" PRIu64 " s: %s", ms / 1000, ms % 1000 / 100,
+				    reason) == 0)
+			d.reason = text;
+	}
+	(void)keeper_apply(v, generation, what, &d, &e);
+}
+
+static void settle_lease(struct keeper_vm *v)
+{
+	if (v->bound_client && !client_find(v->k, v->bound_client))
+		keeper_note(v, HAPPENING_HOLDER_LOST, "its holder's connection ended");
+	else
+		lease_watch_expiry(v);
+}
+
 void keeper_settle(struct keeper_vm *v)
 {
 	if (v->op || v->retry || v->k->stopping)
 		return;
 	switch (v->row.state) {
+	case STATE_MAINTENANCE:
+		if (!v->row.lease[0])
+			keeper_note(v, HAPPENING_INTERRUPTED, "its operation got lost");
+		else
+			settle_lease(v);
+		break;
 	case STATE_STARTING:
 	case STATE_ADDING:
-	case STATE_MAINTENANCE:
 		keeper_note(v, HAPPENING_INTERRUPTED, "its operation got lost");
 		break;
 	case STATE_RESETTING:
 		effect_reset(v);
 		break;
+	case STATE_KEPT:
+		effect_halt(v);
+		break;
 	case STATE_LEASED:
 	case STATE_DELIVERED:
 	case STATE_BUSY:
-		if (v->bound_client && !client_find(v->k, v->bound_client))
-			keeper_note(v, HAPPENING_HOLDER_LOST, "its holder's connection ended");
-		else
-			lease_watch_expiry(v);
+		settle_lease(v);
 		break;
 	case STATE_PLAIN:
 	case STATE_COLD: /* the kick starts it */

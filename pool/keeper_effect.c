@@ -121,6 +121,7 @@ void effect_start(struct keeper_vm *v)
 {
 	struct keeper *k = v->k;
 	bool plain = v->row.state == STATE_PLAIN;
+	const struct pool_settings *set = pool_settings(k, v->row.pool);
 	struct op *op = op_new(k, VM_START, v, v->asker, k->conf.start_timeout_ms + KEEPER_START_GRACE_MS, start_done);
 
 	v->asker = 0;
@@ -132,6 +133,11 @@ void effect_start(struct keeper_vm *v)
 	op->request.timeout_ms = (uint32_t)k->conf.start_timeout_ms;
 	op->request.flags = plain ? VM_FLAG_PLAIN : 0;
 	(void)str_copy(op->request.key_line, plain ? k->admin_line : k->delivery_line);
+	op->request.start_cpus = set->cpus;
+	op->request.start_memory_mib = set->memory_mib;
+	op->request.disk_mib_per_s = set->disk_mib_per_s;
+	op->request.disk_iops = set->disk_iops;
+	op->request.net_kib_per_s = set->net_kib_per_s;
 	op_queue(op, v);
 }
 
@@ -145,10 +151,27 @@ static void reset_done(struct op *op, const struct error *e)
 		return;
 	if (e->code == 0) {
 		d.step = d.reason = NULL;
+		d.evidence = op->request.flags & VM_FLAG_EVIDENCE ? op->result.text : NULL;
 		v->running = false;
 		v->running_us = clock_boot_us();
 	}
 	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d, &commit);
+}
+
+/*
+ * This reset ends in BROKEN, and what the last life left on its overlay may say why. Not when it could hold a secret that
+ * still opens something: then the lease of that life got a delivery, and its registration is not known to be gone.
+ */
+static bool keeps_evidence(const struct keeper_vm *v)
+{
+	struct lease_row lease;
+
+	if (v->row.attempts < STATE_ATTEMPTS_MAX || v->removing || v->seen_generation > v->row.generation)
+		return false;
+	if (!v->row.lease[0])
+		return true;
+	return store_lease_get(v->k->store, v->row.lease, &lease, NULL) == 0 &&
+			(lease.delivered_wall_us == 0 || lease.registration == REGISTRATION_GONE);
 }
 
 void effect_reset(struct keeper_vm *v)
@@ -162,6 +185,38 @@ void effect_reset(struct keeper_vm *v)
 	/* A domain of a life that only libvirt knows (an older database came back) has to go as well. */
 	if (v->seen_generation > op->request.generation)
 		op->request.generation = v->seen_generation;
+	if (keeps_evidence(v))
+		op->request.flags = VM_FLAG_EVIDENCE;
+	op_queue(op, v);
+}
+
+static void halt_done(struct op *op, const struct error *e)
+{
+	struct keeper_vm *v = subject(op);
+	struct store_detail d = failure(op, e);
+	struct error commit = ERROR_INIT;
+
+	if (!v)
+		return;
+	if (e->code) {
+		(void)keeper_apply(v, v->row.generation, HAPPENING_RESET_FAILED, &d, &commit);
+		return;
+	}
+	KILL_POINT("halted");
+	v->running = false;
+	v->running_us = clock_boot_us();
+	keeper_record(v, "halted", v->row.evidence, d.took_us);
+}
+
+void effect_halt(struct keeper_vm *v)
+{
+	struct op *op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, halt_done);
+
+	if (!op) {
+		no_memory(v);
+		return;
+	}
+	op->request.flags = VM_FLAG_HALT;
 	op_queue(op, v);
 }
 
@@ -179,9 +234,12 @@ static void capture_done(struct op *op, const struct error *e)
 	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d, &commit);
 }
 
+/* A VM that starts from another's clean state has nothing to be captured; it only gets its settings file. */
 void effect_capture(struct keeper_vm *v)
 {
-	struct op *op = op_new(v->k, VM_CAPTURE, v, v->asker, KEEPER_CAPTURE_TIMEOUT_MS, capture_done);
+	bool shares = v->row.clean_of[0];
+	struct op *op = op_new(v->k, shares ? VM_NEW : VM_CAPTURE, v, v->asker,
+			shares ? KEEPER_WORK_TIMEOUT_MS : KEEPER_CAPTURE_TIMEOUT_MS, capture_done);
 
 	v->asker = 0;
 	if (op)

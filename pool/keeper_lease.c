@@ -13,7 +13,21 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Longest ready first, so that none grows old. */
+static bool may_be_leased(const struct keeper_vm *v)
+{
+	return v->row.state == STATE_READY && v->confirmed && !v->removing && !v->trouble;
+}
+
+static unsigned ready_in(const struct keeper *k, const char *pool)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < k->n_vms; i++)
+		n += may_be_leased(k->vms[i]) && str_equal(k->vms[i]->row.pool, pool);
+	return n;
+}
+
+/* Longest ready first, so that none grows old; nobody takes what is reserved for another. */
 static struct keeper_vm *pick(struct keeper *k, const struct keeper_request *in)
 {
 	struct keeper_vm *best = NULL;
@@ -22,12 +36,14 @@ static struct keeper_vm *pick(struct keeper *k, const struct keeper_request *in)
 	for (size_t i = 0; i < k->n_vms; i++) {
 		struct keeper_vm *v = k->vms[i];
 
-		if (v->row.state != STATE_READY || !v->confirmed || v->removing ||
+		if (!may_be_leased(v) ||
 				!str_equal(in->name[0] ? v->row.name : v->row.pool, in->name[0] ? in->name : pool))
 			continue;
 		if (!best || v->entered_us < best->entered_us)
 			best = v;
 	}
+	if (best && ready_in(k, best->row.pool) <= pool_reserved(k, best->row.pool, in->holder))
+		return NULL;
 	return best;
 }
 
@@ -37,12 +53,18 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 	const char *pool = in->pool[0] ? in->pool : POOL_DEFAULT;
 	CLEANUP_BUF struct buf text = BUF_INIT(KEEPER_TEXT_MAX / 2);
 	unsigned count[STATE_COUNT] = {0}, n = 0;
-	const struct keeper_vm *v = in->name[0] ? keeper_find(k, in->name) : NULL;
+	const struct keeper_vm *v = in->name[0] ? keeper_find(k, in->name) : NULL, *is_short = NULL;
+	unsigned reserved = pool_reserved(k, v ? v->row.pool : pool, in->holder);
 
 	if (in->name[0] && !v)
 		return error_set(e, ENOENT, "there is no VM '%s'", in->name);
 	if (v && (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING))
 		return error_set(e, EBUSY, "%s is in no pool; 'boxery-host pool add %s' adds it", in->name, in->name);
+	if (v && may_be_leased(v))
+		return error_set(e, EAGAIN, "%s is READY, but %u of the READY VMs of pool %s are reserved for others", in->name,
+				reserved, v->row.pool);
+	if (v && v->host_short)
+		return error_set(e, EAGAIN, "%s is not started: %s", in->name, v->row.reason);
 	if (v)
 		return error_set(e, EAGAIN, "%s is %s%s", in->name,
 				v->removing ? "being removed" :
@@ -55,51 +77,90 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 			continue;
 		count[v->row.state]++;
 		n++;
+		if (v->host_short)
+			is_short = v;
 	}
 	if (n == 0)
 		return error_set(e, ENOENT, "pool %s has no VM; 'boxery-host pool add NAME' adds one", pool);
 	for (size_t s = 0; s < STATE_COUNT; s++)
 		if (count[s])
 			(void)buf_addf(&text, "%s%u %s", text.len ? ", " : "", count[s], state_to_string((enum vm_state)s));
-	return error_set(e, EAGAIN, "no VM of pool %s is ready: %s%s", pool, text.data ? text.data : "",
-			k->connected ? "" : "; libvirt does not answer");
+	if (ready_in(k, pool))
+		return error_set(e, EAGAIN, "no VM of pool %s is free for %s: %s, and %u are reserved for others", pool, in->holder,
+				text.data ? text.data : "", reserved);
+	return error_set(e, EAGAIN, "no VM of pool %s is ready: %s%s%s%s", pool, text.data ? text.data : "",
+			k->connected ? "" : "; libvirt does not answer", is_short ? "; " : "",
+			is_short ? is_short->row.reason : "");
+}
+
+void lease_load(struct keeper_vm *v)
+{
+	struct lease_row lease = {0};
+	struct error e = ERROR_INIT;
+
+	if (v->row.lease[0] && store_lease_get(v->k->store, v->row.lease, &lease, &e) < 0)
+		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot read its lease: %s", e.text);
+	(void)str_copy(v->holder, lease.holder);
+	v->keep_ms = lease.keep_ms;
+}
+
+bool lease_runs(const struct keeper_vm *v)
+{
+	return state_has_lease(v->row.state) || (v->row.state == STATE_MAINTENANCE && v->row.lease[0]);
+}
+
+void lease_reply(struct client *c, struct keeper_vm *v)
+{
+	struct keeper_reply reply = {.generation = v->row.generation};
+	struct lease_row lease;
+	struct error e = ERROR_INIT;
+
+	if (store_lease_get(v->k->store, v->row.lease, &lease, &e) < 0) {
+		/* Nobody would know that it is leased. */
+		keeper_note(v, HAPPENING_DOUBT, "its lease could not be read back");
+		client_reply_error(c, &e);
+		return;
+	}
+	(void)str_copy(reply.lease, lease.id);
+	(void)str_copy(reply.name, v->row.name);
+	(void)str_copy(reply.address, v->row.address);
+	(void)str_copy(reply.host_key, v->row.host_key);
+	if (v->row.state == STATE_MAINTENANCE)
+		(void)str_copy(reply.text, v->row.evidence);
+	else
+		(void)str_copy(reply.runner_name, lease.runner_name);
+	if (c)
+		client_reply(c, &reply, -1);
+	/* It went away while it waited: nobody knows of this lease. */
+	if (!c || c->gone)
+		keeper_note(v, HAPPENING_HOLDER_LOST, "its holder was gone before it had it");
 }
 
 static int lease_vm(struct client *c, struct keeper_vm *v, struct error *e)
 {
 	const struct keeper_request *in = &c->request;
-	struct keeper_reply reply = {0};
-	struct lease_row lease;
 	struct store_detail d = {
 		.holder = in->holder,
 		.scope = in->scope,
 		.ttl_ms = in->ttl_ms ? in->ttl_ms : KEEPER_TTL_DEFAULT_MS,
 		.bound = in->flags & KEEPER_FLAG_BIND,
 	};
-	int r = keeper_apply(v, v->row.generation, HAPPENING_LEASE, &d, e);
+	const bool inspect = in->flags & KEEPER_FLAG_BROKEN;
+	int r = keeper_apply(v, v->row.generation, inspect ? HAPPENING_INSPECT : HAPPENING_LEASE, &d, e);
 
 	if (r == 0)
-		return error_set(e, EAGAIN, "%s has just left the pool", v->row.name);
-	if (r > 0) {
-		if (d.bound)
-			v->bound_client = c->id;
-		r = store_lease_get(v->k->store, v->row.lease, &lease, e);
-	}
-	if (r < 0) {
-		/* Nobody would know that it is leased. */
-		if (state_has_lease(v->row.state))
-			keeper_note(v, HAPPENING_DOUBT, "its lease could not be read back");
+		return error_set(e, EAGAIN, "%s has just become %s", v->row.name, state_to_string(v->row.state));
+	if (r < 0)
+		return r;
+	if (d.bound)
+		v->bound_client = c->id;
+	if (in->text[0] && !inspect) {
+		r = grant_begin(c, v, e);
+		if (r < 0 && lease_runs(v))
+			keeper_note(v, HAPPENING_DOUBT, e->text);
 		return r;
 	}
-	(void)str_copy(reply.lease, lease.id);
-	(void)str_copy(reply.name, v->row.name);
-	(void)str_copy(reply.runner_name, lease.runner_name);
-	(void)str_copy(reply.address, v->row.address);
-	reply.generation = v->row.generation;
-	client_reply(c, &reply, -1);
-	/* It went away while it waited: nobody knows of this lease. */
-	if (c->gone)
-		keeper_note(v, HAPPENING_HOLDER_LOST, "its holder was gone before it had it");
+	lease_reply(c, v);
 	return 0;
 }
 
@@ -113,13 +174,49 @@ static int on_waited(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
+static int check_times(const struct keeper_request *in, struct error *e)
+{
+	if (in->ttl_ms > KEEPER_TTL_MAX_MS)
+		return error_set(e, EINVAL, "a lease lasts at most 7 days; it can be renewed");
+	if (in->wait_ms > KEEPER_WAIT_MAX_MS)
+		return error_set(e, EINVAL, "a lease is waited for at most one day");
+	return 0;
+}
+
+/* LEASE with BROKEN: an admin looks at a VM in quarantine. */
+static int inspect(struct request *r, struct error *e)
+{
+	struct keeper_vm *v = r->vm;
+	int code;
+
+	if (!r->in->name[0])
+		return error_set(e, EINVAL, "a broken VM is leased by its name");
+	if (!v)
+		return error_set(e, ENOENT, "there is no VM '%s'", r->in->name);
+	if (r->in->text[0])
+		return error_set(e, EINVAL, "a broken VM does not run, so no ssh key goes into it");
+	if (v->row.state == STATE_MAINTENANCE && v->row.lease[0])
+		return error_set(e, EBUSY, "%s is being looked at by %s (lease %s)", v->row.name, v->holder, v->row.lease);
+	if (v->row.state != STATE_BROKEN)
+		return error_set(e, EALREADY, "%s is %s, not BROKEN", v->row.name, state_to_string(v->row.state));
+	if (v->op || v->removing)
+		return error_set(e, EBUSY, "%s is being removed", v->row.name);
+	code = lease_vm(r->client, v, e);
+	return code < 0 ? code : REPLY_LATER;
+}
+
 int serve_lease(struct request *r, struct error *e)
 {
 	struct keeper_vm *v;
 	int code;
 
-	if (r->in->ttl_ms > KEEPER_TTL_MAX_MS || r->in->wait_ms > KEEPER_WAIT_MAX_MS)
-		return error_set(e, EINVAL, "a lease lasts at most 7 days, and is waited for at most one");
+	code = check_times(r->in, e);
+	if (code == 0 && r->in->text[0])
+		code = grant_check(r->in, e);
+	if (code < 0)
+		return code;
+	if (r->in->flags & KEEPER_FLAG_BROKEN)
+		return inspect(r, e);
 	/* Those who wait already come first. */
 	lessees_serve(r->k);
 	v = pick(r->k, r->in);
@@ -176,7 +273,7 @@ void lease_watch_expiry(struct keeper_vm *v)
 	struct error e = ERROR_INIT;
 	uint64_t now = clock_boot_us();
 
-	if (!state_has_lease(v->row.state)) {
+	if (!lease_runs(v)) {
 		v->expiry = sd_event_source_disable_unref(v->expiry);
 		return;
 	}
@@ -199,7 +296,10 @@ static int open_lease(struct request *r, struct lease_row *lease, struct keeper_
 	if (code < 0)
 		return code;
 	*ret = lease->open ? keeper_find(r->k, lease->vm) : NULL;
-	if (!*ret || !str_equal((*ret)->row.lease, lease->id) || !state_has_lease((*ret)->row.state))
+	if (*ret && (*ret)->row.state == STATE_KEPT && str_equal((*ret)->row.lease, lease->id))
+		return error_set(e, EALREADY, "lease %s of %s has ended, and its VM is kept to be looked at: 'boxery-host pool repair "
+				"%s' resets it", lease->id, lease->vm, lease->vm);
+	if (!*ret || !str_equal((*ret)->row.lease, lease->id) || !lease_runs(*ret))
 		return error_set(e, EALREADY, "lease %s of %s has ended%s%s", lease->id, lease->vm,
 				lease->end_reason[0] ? ": " : "", lease->end_reason);
 	return 0;
@@ -209,9 +309,13 @@ int serve_release(struct request *r, struct error *e)
 {
 	struct store_detail d = {.outcome = r->in->text};
 	struct lease_row lease;
-	struct keeper_vm *v;
+	struct keeper_vm *v = NULL;
 	int code = open_lease(r, &lease, &v, e);
 
+	if (code == -EALREADY && v && v->row.state == STATE_KEPT && r->in->flags & KEEPER_FLAG_FORCE) {
+		error_clear(e);
+		code = 0;
+	}
 	if (code < 0)
 		return code;
 	code = keeper_apply(v, lease.generation, HAPPENING_RELEASE, &d, e);

@@ -7,8 +7,11 @@
 #ifndef KEEPER_BACKOFF_1_MS
 #define KEEPER_BACKOFF_1_MS 2000 /* after the first failure in a row */
 #define KEEPER_BACKOFF_2_MS 10000 /* after the second; the third is BROKEN */
-#define KEEPER_SHORT_LIFE_MS 60000 /* a READY VM that stops by itself sooner than this is not simply started again */
-#define KEEPER_SHORT_LIFE_BACKOFF_MAX_MS 300000
+/*
+ * A VM that stops by itself so soon after it was READY counts as a failed start. Long enough for a guest that panics or is
+ * killed for its memory once it has booted, short enough that a guest somebody ends three times in a day is none.
+ */
+#define KEEPER_SHORT_LIFE_MS 20000
 #define KEEPER_COMMIT_RETRY_MS 5000 /* the database could not be written */
 #define KEEPER_START_GRACE_MS 5000 /* on top of BOXERY_START_TIMEOUT, which boxery-vm keeps itself */
 #define KEEPER_RESET_TIMEOUT_MS 60000
@@ -25,7 +28,23 @@
 #define KEEPER_SHUTDOWN_MS 10000
 #define KEEPER_RECONNECT_MS 1000 /* watch and listing: doubled each time ... */
 #define KEEPER_RECONNECT_MAX_MS 30000 /* ... up to this */
+/*
+ * How long a state may last. An operation's own deadline is shorter and says more; these are for a VM that has none, or whose
+ * operation was lost. One that only waits for its turn is not the VM's fault and gets the time again.
+ */
+#define KEEPER_STARTING_GRACE_MS 60000 /* on top of BOXERY_START_TIMEOUT and KEEPER_START_GRACE_MS */
+#define KEEPER_RESETTING_MS 300000
+#define KEEPER_CAPTURING_MS 1200000 /* ADDING and MAINTENANCE; one with an open lease ends with that */
+#define KEEPER_LEASED_MS 1800000 /* the runners' holders: a lease that is not delivered to by then waits for nothing good */
+#define KEEPER_HOST_RETRY_MS 15000 /* the host was short of memory or disk */
+#define KEEPER_MEMINFO "/proc/meminfo"
 #endif
+/* An operation that has used this part of its time does not hold a place any more: others go on beside it. */
+#define KEEPER_SLOW_PART 3
+#define KEEPER_SLOW_MAX 16 /* so many at once; the next one keeps its place */
+#define KEEPER_MEMORY_SPARE_MIB 512 /* left to the host when a VM is started */
+#define KEEPER_POOL_COUNT_MAX 240 /* VMs of one POOL_ADD */
+#define KEEPER_RATE_MAX 1000000 /* of any rate in pool_settings */
 
 #define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */
 #define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */

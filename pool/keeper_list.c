@@ -33,7 +33,7 @@ static const char *work_of(const struct keeper_vm *v)
 	return v->op ? vm_verb_word((enum vm_verb)v->op->request.head.type) : "";
 }
 
-static json_t *vm_json(const struct keeper_vm *v, const char *holder)
+static json_t *vm_json(const struct keeper_vm *v)
 {
 	const struct vm_row *r = &v->row;
 	bool this_boot = str_equal(r->since_boot_id, v->k->boot_id);
@@ -42,26 +42,23 @@ static json_t *vm_json(const struct keeper_vm *v, const char *holder)
 	char since[32];
 
 	wall_text(r->since_wall_us, since);
-	return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:s,s:b,s:s,s:s,s:s,s:s,s:I}", "name", r->name,
+	return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:s,s:b,s:s,s:s,s:s,s:s,s:I,"
+			 "s:s,s:I,s:s,s:s}", "name", r->name,
 			"pool", r->pool, "image", r->image, "state", state_to_string(r->state), "generation",
 			(json_int_t)r->generation, "attempts", (json_int_t)r->attempts, "step", r->step, "reason", r->reason,
 			"slot", (json_int_t)r->slot, "cpus", (json_int_t)r->cpus, "memory_mib", (json_int_t)r->memory_mib,
 			"disk_gib", (json_int_t)r->disk_gib, "address", r->address, "host_key", r->host_key, "running",
-			v->running, "work", work_of(v), "lease", r->lease, "holder", holder, "since", since, "age_ms", age_ms);
+			v->running, "work", work_of(v), "lease", r->lease, "holder", v->holder, "since", since, "age_ms", age_ms,
+			"evidence", r->evidence, "kept_for_ms", (json_int_t)deadline_left_ms(v), "clean_of", r->clean_of, "trouble",
+			v->trouble ? v->trouble : "");
 }
 
 int serve_list(struct request *r, struct error *e)
 {
 	json_t *vms = json_array();
 
-	for (size_t i = 0; i < r->k->n_vms; i++) {
-		const struct keeper_vm *v = r->k->vms[i];
-		struct lease_row lease = {0};
-
-		if (v->row.lease[0])
-			(void)store_lease_get(r->k->store, v->row.lease, &lease, NULL);
-		(void)json_array_append_new(vms, vm_json(v, lease.holder));
-	}
+	for (size_t i = 0; i < r->k->n_vms; i++)
+		(void)json_array_append_new(vms, vm_json(r->k->vms[i]));
 	return list_document(json_pack("{s:o}", "vms", vms), &r->document, e);
 }
 

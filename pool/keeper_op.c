@@ -8,6 +8,10 @@
  * Three classes share the machine. Work (starts, captures) and resets count against BOXERY_PARALLEL together, but one reset
  * more may run: starts that hang must not keep a guest alive that has to go. What only asks, and the short things an admin
  * does, have a limit of their own. An op that changes a VM is the VM's only one (keeper_vm.op).
+ *
+ * One that hangs must not hold the others up until its deadline: when a third of its time is over it still runs, but does not
+ * hold its place any more (op.slow). Only so many may do that at once, so that a host where everything hangs is not filled
+ * with children.
  */
 #include "base/str.h"
 #include "linux/clock.h"
@@ -26,8 +30,8 @@
 
 const char *vm_verb_word(enum vm_verb verb)
 {
-	static const char *const words[VM_WATCH + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
-			"FILTER", "LIST", "WATCH"};
+	static const char *const words[VM_GRANT + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
+			"FILTER", "LIST", "WATCH", "GRANT"};
 
 	return (unsigned)verb < ARRAY_SIZE(words) ? words[verb] : "?";
 }
@@ -44,6 +48,34 @@ static unsigned *op_class(const struct op *op)
 	if (verb == VM_RESET)
 		return &op->k->resets_running;
 	return verb == VM_START || verb == VM_CAPTURE ? &op->k->work_running : &op->k->asks_running;
+}
+
+static void op_leave(struct op *op)
+{
+	if (!op->running)
+		return;
+	if (op->slow)
+		op->k->slow_running--;
+	else
+		--*op_class(op);
+	op->running = op->slow = false;
+}
+
+static int on_slow(sd_event_source *s, uint64_t us, void *userdata)
+{
+	struct op *op = userdata;
+	struct keeper *k = op->k;
+
+	op->slow_timer = sd_event_source_disable_unref(op->slow_timer);
+	if (k->slow_running >= KEEPER_SLOW_MAX)
+		return 0;
+	log_vm(LOG_NOTICE, op->request.name, NULL, "%s takes long; others go on beside it",
+			vm_verb_word((enum vm_verb)op->request.head.type));
+	op->slow = true;
+	k->slow_running++;
+	--*op_class(op);
+	keeper_kick(k);
+	return 0;
 }
 
 static bool op_may_run(const struct op *op)
@@ -84,6 +116,7 @@ struct op *op_new(struct keeper *k, enum vm_verb verb, struct keeper_vm *v, uint
 	if (v) {
 		memcpy(op->request.name, v->row.name, sizeof(op->request.name));
 		memcpy(op->request.image, v->row.image, sizeof(op->request.image));
+		memcpy(op->request.clean_of, v->row.clean_of, sizeof(op->request.clean_of));
 		op->generation = op->request.generation = v->row.generation;
 		op->request.slot = v->row.slot;
 		op->request.cpus = v->row.cpus;
@@ -113,15 +146,14 @@ static void op_detach(struct op *op)
 	struct keeper_vm *v = op->exclusive ? keeper_find(op->k, op->request.name) : NULL;
 
 	TAILQ_REMOVE(&op->k->ops, op, link);
-	if (op->running)
-		--*op_class(op);
-	op->running = false;
+	op_leave(op);
 	if (v && v->op == op)
 		v->op = NULL;
 	loop_child_kill(op->child);
 	op->child = NULL;
 	op->io = sd_event_source_disable_unref(op->io);
 	op->grace = sd_event_source_disable_unref(op->grace);
+	op->slow_timer = sd_event_source_disable_unref(op->slow_timer);
 	op->fd = fd_close(op->fd);
 }
 
@@ -330,6 +362,8 @@ static int op_start(struct op *op, struct error *e)
 	}
 	if (r >= 0)
 		r = loop_child_add(op->k->event, &c, op->timeout_ms, on_op_child, op, &op->child, e);
+	if (r >= 0)
+		(void)loop_timer(op->k->event, &op->slow_timer, op->timeout_ms / KEEPER_SLOW_PART, on_slow, op, NULL);
 	if (r >= 0)
 		KILL_POINT_OF("spawned", vm_verb_word(op_verb(op)));
 	return r < 0 ? r : 0;

@@ -10,14 +10,127 @@
 #include "pool/keeper.h"
 #include "pool/killpoints.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
+
+/* The origin of a row of VMs that share a clean state. */
+static const char *origin_of(const struct keeper_vm *v)
+{
+	return v->row.clean_of[0] ? v->row.clean_of : v->row.name;
+}
+
+/* NAME-2, NAME-3, ... */
+static int other_name(const char *name, uint32_t number, char dst[static VM_NAME_MAX], struct error *e)
+{
+	if (str_format_n(dst, VM_NAME_MAX, "%s-%" PRIu32, name, number) < 0)
+		return error_set(e, EINVAL, "%s-%" PRIu32 " is too long for a VM's name; the limit is %d characters", name, number,
+				VM_NAME_MAX - 1);
+	return name_check(dst, "VM name", e);
+}
+
+/* Before anything is made: each of the names is free, or a VM of this row. Returns how many are to be made, or -errno. */
+static int check_others(const struct keeper_vm *v, uint32_t count, struct error *e)
+{
+	struct keeper *k = v->k;
+	char name[VM_NAME_MAX];
+	unsigned wanted = 0;
+
+	if (count > KEEPER_POOL_COUNT_MAX)
+		return error_set(e, EINVAL, "%u VMs at once: 1 to %d are possible", count, KEEPER_POOL_COUNT_MAX);
+	for (uint32_t i = 2; i <= count; i++) {
+		const struct keeper_vm *other;
+		int r = other_name(v->row.name, i, name, e);
+
+		if (r < 0)
+			return r;
+		other = keeper_find(k, name);
+		if (other && !str_equal(other->row.clean_of, origin_of(v)))
+			return error_set(e, EEXIST, "there is a VM %s already, with a disk of its own", name);
+		wanted += !other || other->row.state == STATE_PLAIN;
+	}
+	if (k->n_vms + wanted > STORE_VMS_MAX)
+		return error_set(e, ENOSPC, "that would be %zu VMs; %d are possible", k->n_vms + wanted, STORE_VMS_MAX);
+	return (int)wanted;
+}
+
+/* One more from the same clean state: a row, then ADD, which makes its settings file. */
+static int add_other(struct keeper_vm *v, const char *name, struct client *c, enum vm_state awaited, struct error *e)
+{
+	struct keeper *k = v->k;
+	struct store_detail d = {.pool = v->row.pool};
+	struct keeper_vm *other = keeper_find(k, name);
+	struct vm_row row = {.state = STATE_PLAIN, .cpus = v->row.cpus, .memory_mib = v->row.memory_mib,
+			.disk_gib = v->row.disk_gib};
+	int r = 0;
+
+	if (!other) {
+		(void)str_copy(row.name, name);
+		(void)str_copy(row.image, v->row.image);
+		(void)str_copy(row.clean_of, origin_of(v));
+		r = store_vm_insert(k->store, &row, e);
+		if (r == 0)
+			r = keeper_vm_track(k, name, &other, e);
+		KILL_POINT("other-inserted");
+	}
+	if (r < 0)
+		return r;
+	if (other->row.state != STATE_PLAIN)
+		return 0; /* a repeated request: it is there */
+	if (other->op || other->removing)
+		return error_set(e, EBUSY, "%s: something else is under way with it", name);
+	r = keeper_apply(other, 0, HAPPENING_ADD, &d, e);
+	if (r > 0 && c)
+		keeper_await(other, c, awaited);
+	return r < 0 ? r : 0;
+}
+
+void pool_grow(struct keeper_vm *v)
+{
+	const struct grow grow = v->grow;
+	struct client *c = client_find(v->k, grow.client);
+	char name[VM_NAME_MAX];
+	struct error e = ERROR_INIT;
+
+	for (uint32_t i = 2; i <= grow.count && e.code == 0; i++) {
+		if (other_name(v->row.name, i, name, &e) == 0 && add_other(v, name, c, grow.awaited, &e) < 0)
+			(void)error_wrap(&e, "%s is in its pool, but from %s on the others are missing", v->row.name, name);
+	}
+	if (e.code) {
+		log_vm(LOG_ERR, v->row.name, NULL, "%s", e.text);
+		client_reply_error(c, &e);
+	}
+}
+
+/* The clean state is there already: only the others are made. */
+static int grow_now(struct request *r, struct error *e)
+{
+	struct keeper_vm *v = r->vm;
+	enum vm_state awaited = r->in->flags & KEEPER_FLAG_WAIT ? STATE_READY : STATE_COLD;
+	int wanted;
+
+	if (r->in->pool[0] && !str_equal(r->in->pool, v->row.pool))
+		return error_set(e, EINVAL, "%s is in pool %s, and so are those that share its clean state", v->row.name, v->row.pool);
+	wanted = check_others(v, r->in->count, e);
+	if (wanted < 0)
+		return wanted;
+	if (wanted == 0)
+		return error_set(e, EALREADY, "%s and the others are in pool %s already", v->row.name, v->row.pool);
+	v->grow = (struct grow){.count = r->in->count, .client = r->client->id, .awaited = awaited};
+	pool_grow(v);
+	v->grow.count = 0;
+	return REPLY_LATER;
+}
 
 int serve_pool_add(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
 	struct store_detail d = {.pool = r->in->pool[0] ? r->in->pool : POOL_DEFAULT};
+	enum vm_state awaited = r->in->flags & KEEPER_FLAG_WAIT ? STATE_READY : STATE_COLD;
+	const struct keeper_vm *origin = keeper_find(r->k, origin_of(v));
 	int code;
 
+	if (v->row.state != STATE_PLAIN && v->row.state != STATE_ADDING && r->in->count > 1)
+		return grow_now(r, e);
 	if (v->row.state != STATE_PLAIN)
 		return error_set(e, v->row.state == STATE_ADDING ? EBUSY : EALREADY, "%s is in pool %s already (%s)",
 				v->row.name, v->row.pool, state_to_string(v->row.state));
@@ -26,6 +139,11 @@ int serve_pool_add(struct request *r, struct error *e)
 	if (v->running)
 		return error_set(e, EBUSY, "%s is running; what joins a pool is its disk, so stop it first: 'boxery-host stop %s'",
 				v->row.name, v->row.name);
+	if (origin && origin != v)
+		d.pool = origin->row.pool;
+	code = check_others(v, r->in->count, e);
+	if (code < 0)
+		return code;
 	v->asker = r->client->id;
 	code = keeper_apply(v, 0, HAPPENING_ADD, &d, e);
 	v->asker = 0;
@@ -33,7 +151,8 @@ int serve_pool_add(struct request *r, struct error *e)
 		return code;
 	if (code == 0)
 		return error_set(e, EBUSY, "%s cannot join a pool now", v->row.name);
-	client_wait(r->client, r->in->flags & KEEPER_FLAG_WAIT ? CLIENT_READY : CLIENT_COLD);
+	v->grow = (struct grow){.count = r->in->count, .client = r->client->id, .awaited = awaited};
+	keeper_await(v, r->client, awaited);
 	return REPLY_LATER;
 }
 
@@ -44,16 +163,18 @@ int serve_pool_repair(struct request *r, struct error *e)
 
 	if (v->row.state == STATE_PLAIN)
 		return error_set(e, EINVAL, "%s is not in a pool", v->row.name);
-	if (v->row.state != STATE_BROKEN)
+	if (v->row.state == STATE_MAINTENANCE && v->row.lease[0])
+		return error_set(e, EBUSY, "%s is being looked at by %s; 'boxery-host release %s' resets it", v->row.name, v->holder,
+				v->row.lease);
+	if (v->row.state != STATE_BROKEN && v->row.state != STATE_KEPT)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN; there is nothing to repair", v->row.name,
 				state_to_string(v->row.state));
 	if (v->op || v->removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
-	v->short_lives = 0;
 	code = keeper_apply(v, 0, HAPPENING_REPAIR, NULL, e);
 	if (code < 0 || !(r->in->flags & KEEPER_FLAG_WAIT))
 		return code < 0 ? code : 0;
-	client_wait(r->client, CLIENT_READY);
+	keeper_await(v, r->client, STATE_READY);
 	return REPLY_LATER;
 }
 
@@ -111,10 +232,28 @@ static int begin_removal(struct request *r)
 	return REPLY_LATER;
 }
 
+/* Those that start from its clean state would have nothing left to start from. */
+static int check_shared(const struct keeper_vm *v, struct error *e)
+{
+	CLEANUP_BUF struct buf names = BUF_INIT(KEEPER_TEXT_MAX / 2);
+	unsigned n = 0;
+
+	for (size_t i = 0; i < v->k->n_vms; i++)
+		if (str_equal(v->k->vms[i]->row.clean_of, v->row.name) &&
+				buf_addf(&names, "%s%s", n++ ? ", " : "", v->k->vms[i]->row.name) < 0)
+			break;
+	return n ? error_set(e, EBUSY, "%s cannot be removed while others start from its clean state: remove %s first", v->row.name,
+				   names.data)
+		 : 0;
+}
+
 int serve_remove(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
+	int code = check_shared(v, e);
 
+	if (code < 0)
+		return code;
 	if (v->row.state != STATE_PLAIN)
 		return error_set(e, EBUSY, "%s is in pool %s (%s); 'boxery-host pool rm %s' removes it", v->row.name,
 				v->row.pool, state_to_string(v->row.state), v->row.name);
@@ -138,11 +277,16 @@ int serve_pool_remove(struct request *r, struct error *e)
 		return error_set(e, EINVAL, "%s is not in a pool; 'boxery-host rm %s' removes it", v->row.name, v->row.name);
 	if (v->removing)
 		return error_set(e, EBUSY, "%s is being removed already", v->row.name);
-	if (state == STATE_ADDING || state == STATE_MAINTENANCE)
+	code = check_shared(v, e);
+	if (code < 0)
+		return code;
+	if (state == STATE_ADDING || (state == STATE_MAINTENANCE && !v->row.lease[0]))
 		return error_set(e, EBUSY, "%s is being captured", v->row.name);
-	if (state_has_lease(state) && !(r->in->flags & KEEPER_FLAG_FORCE))
+	if (lease_runs(v) && !(r->in->flags & KEEPER_FLAG_FORCE))
 		return error_set(e, EBUSY, "%s is leased (lease %s, %s); release it first, or say --force", v->row.name,
 				v->row.lease, state_to_string(state));
+	if (state == STATE_KEPT && !(r->in->flags & KEEPER_FLAG_FORCE))
+		return error_set(e, EBUSY, "%s is kept to be looked at; say --force to remove it all the same", v->row.name);
 	(void)begin_removal(r);
 	if (state == STATE_RESETTING) /* there already; a reset that waits for its next attempt still has it */
 		return REPLY_LATER;

@@ -39,12 +39,6 @@ static int serve_quit(struct request *r, struct error *e)
 	return REPLY_LATER;
 }
 
-/* Requests whose handlers are still to come. */
-static int serve_unknown(struct request *r, struct error *e)
-{
-	return error_set(e, ENOSYS, "this keeper does not do that yet");
-}
-
 static const struct rule {
 	int (*serve)(struct request *r, struct error *e);
 	unsigned needs;
@@ -71,10 +65,10 @@ static const struct rule {
 	[KEEPER_CHECK] = {serve_check, 0},
 	[KEEPER_FILTER] = {serve_filter, NEED_VM},
 	[KEEPER_QUIT] = {serve_quit, ALSO_STOPPING},
-	[KEEPER_POOL_SET] = {serve_unknown, 0},
-	[KEEPER_POOLS] = {serve_unknown, 0},
-	[KEEPER_POOL_KEEP] = {serve_unknown, 0},
-	[KEEPER_RENEW] = {serve_unknown, 0},
+	[KEEPER_POOL_SET] = {serve_pool_set, 0},
+	[KEEPER_POOLS] = {serve_pools, ALSO_STOPPING},
+	[KEEPER_POOL_KEEP] = {serve_pool_keep, NEED_VM},
+	[KEEPER_RENEW] = {serve_renew, NEED_LEASE},
 };
 
 int request_rules_check(struct error *e)

@@ -40,6 +40,8 @@ void client_wait(struct client *c, enum client_wait wait)
 	if (c->wait != CLIENT_LEASE && wait == CLIENT_LEASE)
 		TAILQ_INSERT_TAIL(&c->k->lessees, c, queue);
 	c->wait = wait;
+	if (wait != CLIENT_VMS)
+		c->awaits = 0;
 	c->deadline = sd_event_source_disable_unref(c->deadline);
 	/* Errors and hang-ups are told in either case. */
 	if (c->io)
@@ -125,8 +127,7 @@ void keeper_progress(struct keeper_vm *v, uint64_t client, const char *text)
 
 	TAILQ_FOREACH(c, &v->k->clients, link)
 		if ((client && c->id == client) || (v->remover && c->id == v->remover) ||
-				((c->wait == CLIENT_COLD || c->wait == CLIENT_READY) &&
-						str_equal(c->request.name, v->row.name)))
+				(v->awaiter && c->id == v->awaiter))
 			client_progress(c, text);
 }
 

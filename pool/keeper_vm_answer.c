@@ -42,7 +42,8 @@ static bool make_fit(union vm_answer *a)
 		return show(a->step.step, sizeof(a->step.step)) && show(a->step.text, sizeof(a->step.text));
 	case VM_ENTRY:
 		return name_ok(a->entry.name, sizeof(a->entry.name)) &&
-				show(a->entry.address, sizeof(a->entry.address));
+				show(a->entry.address, sizeof(a->entry.address)) &&
+				show(a->entry.trouble, sizeof(a->entry.trouble));
 	case VM_EVENT:
 		/* A snapshot and a lost connection are about no VM. */
 		return (name_ok(a->event.name, sizeof(a->event.name)) || a->event.name[0] == '\0') &&

@@ -90,6 +90,10 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 		if (settled && !v->removing)
 			keeper_note(v, HAPPENING_DOUBT, "a domain runs although the VM is COLD");
 		break;
+	case STATE_KEPT:
+		if (settled)
+			effect_halt(v);
+		break;
 	case STATE_PLAIN:
 	case STATE_STARTING:
 	case STATE_RESETTING:
@@ -101,20 +105,51 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 	}
 }
 
+/*
+ * Something is wrong with the VM's files or its domain, or is not any more ("": nothing). Whoever has not got it yet does
+ * not get it; a job that runs is let run, because it may be as good as ever, and its end resets the VM anyway.
+ */
+static void judge_trouble(struct keeper_vm *v, const char *trouble)
+{
+	const bool news = !v->trouble || !str_equal(v->trouble, trouble);
+
+	if (v->row.state == STATE_RESETTING || v->row.state == STATE_BROKEN || v->row.state == STATE_KEPT)
+		return; /* its files are just going, or kept as they are */
+	if (!trouble[0]) {
+		if (v->trouble)
+			log_vm(LOG_NOTICE, v->row.name, v->row.lease, "what was wrong with it is put right");
+		free(v->trouble);
+		v->trouble = NULL;
+		return;
+	}
+	if (news) {
+		free(v->trouble);
+		v->trouble = strdup(trouble);
+		log_vm(LOG_ALERT, v->row.name, v->row.lease, "%s", trouble);
+	}
+	if (v->row.state == STATE_STARTING || v->row.state == STATE_READY || v->row.state == STATE_LEASED) {
+		keeper_life_ended(v, v->row.generation, HAPPENING_DOUBT, "watch", trouble);
+	} else if (news && state_has_lease(v->row.state)) {
+		log_vm(LOG_ALERT, v->row.name, v->row.lease, "goes on with its job and is reset after it");
+		keeper_record(v, "trouble", trouble, 0);
+	}
+}
+
 static void judge_stopped(struct keeper_vm *v, bool settled)
 {
 	if (!settled)
 		return;
 	v->running = false;
 	if (v->row.state == STATE_READY || state_has_lease(v->row.state))
-		keeper_note(v, HAPPENING_STOPPED, "libvirt does not list it as running");
+		keeper_life_ended(v, v->row.generation, HAPPENING_STOPPED, NULL, "libvirt does not list it as running");
 }
 
 void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_us)
 {
 	for (size_t i = 0; i < k->n_vms; i++) {
 		struct keeper_vm *v = k->vms[i];
-		const struct vm_entry *entry = NULL;
+		const struct vm_entry *entry = NULL, *any = NULL;
+		unsigned running = 0;
 		bool settled = v->entered_us <= floor_us && v->running_us <= floor_us && !v->op;
 
 		for (size_t n = 0; n < l->n; n++) {
@@ -122,13 +157,22 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 				continue;
 			if (l->entries[n].generation > v->seen_generation)
 				v->seen_generation = l->entries[n].generation;
-			if (l->entries[n].running)
-				entry = &l->entries[n];
+			any = &l->entries[n];
+			if (!l->entries[n].running)
+				continue;
+			entry = &l->entries[n];
+			running++;
 		}
 		if (entry)
 			judge_running(v, entry, settled);
 		else
 			judge_stopped(v, settled);
+		if (running > 1)
+			judge_trouble(v, "more than one domain runs that carries its mark");
+		else if (entry && entry->generation == v->row.generation)
+			judge_trouble(v, entry->trouble);
+		else if (any && settled)
+			judge_trouble(v, any->trouble);
 	}
 	for (size_t n = 0; n < l->n; n++)
 		if (k->watch && !keeper_find(k, l->entries[n].name))
@@ -143,8 +187,6 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 static void on_stopped(struct keeper *k, const struct vm_event_msg *event)
 {
 	struct keeper_vm *v = keeper_find(k, event->name);
-	struct store_detail d = {.reason = event->text};
-	struct error e = ERROR_INIT;
 	char reason[KEEPER_TEXT_MAX];
 
 	if (!v)
@@ -157,11 +199,11 @@ static void on_stopped(struct keeper *k, const struct vm_event_msg *event)
 	}
 	v->running = false;
 	v->running_us = clock_boot_us();
-	if (str_format(reason, "the domain has stopped%s%s", event->text[0] ? ": " : "", event->text) == 0)
-		d.reason = reason;
+	if (str_format(reason, "the domain has stopped%s%s", event->text[0] ? ": " : "", event->text) < 0)
+		(void)str_copy(reason, "the domain has stopped");
 	if (v->row.state == STATE_PLAIN)
 		keeper_record(v, "stopped", event->text, 0);
-	(void)keeper_apply(v, event->generation, HAPPENING_STOPPED, &d, &e);
+	keeper_life_ended(v, event->generation, HAPPENING_STOPPED, NULL, reason);
 }
 
 static void on_console_cut(struct keeper *k, const struct vm_event_msg *event)

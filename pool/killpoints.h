@@ -8,6 +8,9 @@
  *   before-HAPPENING, after-HAPPENING   around the commit of each happening that changes a state ("after-DELIVER")
  *   new-inserted       NEW: the row is committed, nothing is made yet
  *   new-made           NEW: made, the reply not sent
+ *   other-inserted     POOL_ADD with a count: the row of one more is committed, nothing is made yet
+ *   granted            LEASE with an ssh key: the guest has the key, and only memory knows
+ *   halted             the domain of a kept VM is off, and only memory knows
  *   removed            REMOVE: nothing is left of the VM but its row
  *   spawned-VERB       a child of boxery-vm was started ("spawned-START")
  *   result-VERB        its result is in memory only

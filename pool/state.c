@@ -19,6 +19,7 @@ static const char *const state_words[] = {
 	[STATE_BROKEN] = "BROKEN",
 	[STATE_MAINTENANCE] = "MAINTENANCE",
 	[STATE_ADDING] = "ADDING",
+	[STATE_KEPT] = "KEPT",
 };
 STRING_TABLE(state, enum vm_state, state_words, STATE_COUNT);
 
@@ -43,6 +44,9 @@ static const char *const happening_words[] = {
 	[HAPPENING_MAINTAINED] = "MAINTAINED",
 	[HAPPENING_MAINTAIN_FAILED] = "MAINTAIN_FAILED",
 	[HAPPENING_INTERRUPTED] = "INTERRUPTED",
+	[HAPPENING_KEEP] = "KEEP",
+	[HAPPENING_INSPECT] = "INSPECT",
+	[HAPPENING_SHORT_LIFE] = "SHORT_LIFE",
 };
 STRING_TABLE(happening, enum vm_happening, happening_words, HAPPENING_COUNT);
 
@@ -74,7 +78,8 @@ struct edge {
 	[STATE_##state_][HAPPENING_DEADLINE] = GO(RESETTING, RESET),                                         \
 	[STATE_##state_][HAPPENING_EXPIRED] = GO(RESETTING, RESET),                                          \
 	[STATE_##state_][HAPPENING_HOLDER_LOST] = GO(RESETTING, RESET),                                      \
-	[STATE_##state_][HAPPENING_DOUBT] = GO(RESETTING, RESET)
+	[STATE_##state_][HAPPENING_DOUBT] = GO(RESETTING, RESET),                                            \
+	[STATE_##state_][HAPPENING_KEEP] = GO(KEPT, HALT)
 
 static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_PLAIN][HAPPENING_START] = GO(PLAIN, START, .new_generation = true),
@@ -100,6 +105,7 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 
 	[STATE_READY][HAPPENING_LEASE] = GO(LEASED, NONE, .opens_lease = true),
 	[STATE_READY][HAPPENING_STOPPED] = GO(RESETTING, RESET),
+	[STATE_READY][HAPPENING_SHORT_LIFE] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 	[STATE_READY][HAPPENING_DEADLINE] = GO(RESETTING, RESET),
 	[STATE_READY][HAPPENING_DOUBT] = GO(RESETTING, RESET),
 	[STATE_READY][HAPPENING_MAINTAIN] = GO(MAINTENANCE, CAPTURE),
@@ -121,6 +127,8 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_RESETTING][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET),
 
 	[STATE_BROKEN][HAPPENING_REPAIR] = GO(RESETTING, RESET, .count = COUNT_CLEAR),
+	/* A generation of its own, because a life has one lease and this VM's last life may have had it. */
+	[STATE_BROKEN][HAPPENING_INSPECT] = GO(MAINTENANCE, NONE, .new_generation = true, .opens_lease = true),
 
 	/* STOPPED is absent: capturing stops the domain. */
 	[STATE_MAINTENANCE][HAPPENING_MAINTAINED] = GO(RESETTING, RESET),
@@ -128,10 +136,22 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_MAINTENANCE][HAPPENING_DEADLINE] = GO(RESETTING, RESET),
 	[STATE_MAINTENANCE][HAPPENING_DOUBT] = GO(RESETTING, RESET),
 	[STATE_MAINTENANCE][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET),
+	/* The ends of an inspection. Somebody has looked: it gets its attempts anew, as by a repair. */
+	[STATE_MAINTENANCE][HAPPENING_RELEASE] = GO(RESETTING, RESET, .count = COUNT_CLEAR),
+	[STATE_MAINTENANCE][HAPPENING_EXPIRED] = GO(RESETTING, RESET, .count = COUNT_CLEAR),
+	[STATE_MAINTENANCE][HAPPENING_HOLDER_LOST] = GO(RESETTING, RESET, .count = COUNT_CLEAR),
+
+	[STATE_KEPT][HAPPENING_REPAIR] = GO(RESETTING, RESET),
+	[STATE_KEPT][HAPPENING_RELEASE] = GO(RESETTING, RESET),
+	[STATE_KEPT][HAPPENING_DEADLINE] = GO(RESETTING, RESET),
+	[STATE_KEPT][HAPPENING_DOUBT] = GO(RESETTING, RESET),
+	[STATE_KEPT][HAPPENING_INTERRUPTED] = GO(KEPT, HALT),
+	/* It could not be halted: a guest that has to go matters more than what it leaves. */
+	[STATE_KEPT][HAPPENING_RESET_FAILED] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 };
 /* Whoever adds a state or a happening has to come here and to the expectations in tests/unit/test_state.c. */
 _Static_assert(ARRAY_SIZE(edges) == STATE_COUNT, "edges: a state without a row");
-_Static_assert(STATE_COUNT == 11 && HAPPENING_COUNT == 20, "edges: go through the table for the new value");
+_Static_assert(STATE_COUNT == 12 && HAPPENING_COUNT == 23, "edges: go through the table for the new value");
 
 bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret)
 {

@@ -5,10 +5,11 @@
  * means ignored. The picture and the reasons are in docs/architecture.md, section 4.
  *
  * Failures are counted in a row: `attempts` grows with every failed start and every failed reset, is kept
- * through COLD and STARTING, and only READY (or an admin's repair) clears it. A failed start always goes to
+ * through COLD and STARTING, and only READY (or an admin's hand) clears it. A VM that was READY for no more than a
+ * moment (SHORT_LIFE) never was: its count goes on where READY had cleared it. A failed start always goes to
  * RESETTING first, so that a VM is off when it becomes BROKEN; the verdict falls where the reset ends
- * (RESET_DONE or RESET_FAILED at STATE_ATTEMPTS_MAX). A lease is opened by READY -> LEASED and closed where
- * the reset ends, in COLD or in BROKEN.
+ * (RESET_DONE or RESET_FAILED at STATE_ATTEMPTS_MAX). A lease is opened by READY -> LEASED, or by BROKEN ->
+ * MAINTENANCE for an admin who looks, and closed where the reset ends, in COLD or in BROKEN.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,9 +24,9 @@ enum vm_state {
 	STATE_STARTING,
 	/* Clean, checked, nobody's. The only state that can be leased. */
 	STATE_READY,
-	/* A holder has it, no secret has left the host yet. */
+	/* A holder has it, no secret has left the host yet, nobody's key is in the guest. */
 	STATE_LEASED,
-	/* The secret may have left the host. Nothing the guest says is believed from here on. */
+	/* The secret, or the holder's key, may have left the host. Nothing the guest says is believed from here on. */
 	STATE_DELIVERED,
 	/* GitHub says that its runner is busy. */
 	STATE_BUSY,
@@ -33,7 +34,10 @@ enum vm_state {
 	STATE_RESETTING,
 	/* Quarantined after three failures in a row. Leaves only by an admin's hand. */
 	STATE_BROKEN,
-	/* A pool VM that is being captured again or patched. It has a clean state to go back to. */
+	/*
+	 * In an admin's hands: a pool VM that is being captured again or patched, or, with an open lease, a
+	 * quarantined one that somebody looks at. It has a clean state to go back to.
+	 */
 	STATE_MAINTENANCE,
 	/*
 	 * An admin's VM that is being captured for the first time. A state of its own and not MAINTENANCE,
@@ -41,6 +45,12 @@ enum vm_state {
 	 * anew must know that without a flag.
 	 */
 	STATE_ADDING,
+	/*
+	 * The lease has ended, the domain is off, the overlay is kept for an admin to look, until the time that was
+	 * asked for is over. Caveat: what the job had is still on the overlay, credentials included. The lease is
+	 * open in the store and closed with the reset.
+	 */
+	STATE_KEPT,
 	STATE_COUNT
 };
 const char *state_to_string(enum vm_state v); /* "PLAIN" ... */
@@ -68,6 +78,9 @@ enum vm_happening {
 	HAPPENING_MAINTAIN_FAILED,
 	HAPPENING_INTERRUPTED, /* a new keeper finds it in flight: done over, and not counted as the VM's
 				  failure */
+	HAPPENING_KEEP,	       /* a lease ends, and an admin has asked to keep its VM */
+	HAPPENING_INSPECT,     /* an admin leases a BROKEN VM to look at it */
+	HAPPENING_SHORT_LIFE,  /* STOPPED or DOUBT within seconds of becoming READY */
 	HAPPENING_COUNT
 };
 const char *happening_to_string(enum vm_happening v); /* "START" ... */
@@ -81,6 +94,7 @@ enum state_effect { /* what the keeper does after the commit */
 	EFFECT_DELIVER,
 	EFFECT_RESET,
 	EFFECT_CAPTURE,
+	EFFECT_HALT,  /* the domain ends, its overlay stays */
 	EFFECT_ALARM, /* loud log; nothing automatic */
 };
 
@@ -94,8 +108,9 @@ struct state_change {
 /*
  * Returns true and fills *ret when the happening changes something in this state; false: ignored, *ret
  * untouched. An edge may lead to the state it comes from: PLAIN on START (a new generation), RESETTING on a
- * failed or interrupted reset.
+ * failed or interrupted reset, KEPT when the host was restarted (its time counts anew). `attempts` is the
+ * row's count; for SHORT_LIFE the one that READY had cleared.
  */
 bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret);
-bool state_has_lease(enum vm_state s); /* LEASED, DELIVERED, BUSY */
+bool state_has_lease(enum vm_state s); /* a holder has it: LEASED, DELIVERED, BUSY */
 #endif

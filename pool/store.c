@@ -189,10 +189,10 @@ static int check_story(struct store *s, struct error *e)
 	if (r == 0)
 		r = one_value(s,
 			"SELECT v.name FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1 WHERE"
-			" (v.state IN ('LEASED', 'DELIVERED', 'BUSY') AND"
+			" (v.state IN ('LEASED', 'DELIVERED', 'BUSY', 'KEPT') AND"
 			"  (l.id IS NULL OR l.generation <> v.generation))"
-			" OR (v.state NOT IN ('LEASED', 'DELIVERED', 'BUSY', 'RESETTING') AND"
-			"  l.id IS NOT NULL)"
+			" OR (v.state NOT IN ('LEASED', 'DELIVERED', 'BUSY', 'KEPT', 'RESETTING', 'MAINTENANCE')"
+			"  AND l.id IS NOT NULL)"
 			" OR (v.state IN ('DELIVERED', 'BUSY') AND l.delivered_wall_us = 0) LIMIT 1",
 			bad, sizeof(bad), NULL, e);
 	if (r < 0)
@@ -277,7 +277,7 @@ int store_open(const char *path, struct store **ret, struct error *e)
 			store_inform(s->warning, sizeof(s->warning), warning.text);
 	}
 	if (version < STORE_VERSION) {
-		r = store_schema_migrate(s, version, e);
+		r = store_schema_migrate(s, version, STORE_VERSION, e);
 		if (r == 0)
 			r = check_story(s, e);
 	}

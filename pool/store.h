@@ -38,10 +38,13 @@ int store_backup(
 
 struct vm_row {
 	char name[VM_NAME_MAX], pool[VM_NAME_MAX], image[VM_NAME_MAX];
+	char clean_of[VM_NAME_MAX]; /* the VM whose clean state this one starts from; "": its own */
 	uint32_t slot, cpus, memory_mib, disk_gib;
 	enum vm_state state;
 	uint64_t generation;
 	int32_t attempts;
+	int32_t cleared; /* what READY made of attempts: a SHORT_LIFE goes on from there */
+	char evidence[REASON_MAX];		 /* of BROKEN and KEPT: where the overlay is kept, or "" */
 	char step[STEP_MAX], reason[REASON_MAX]; /* of the last failure; cleared by READY */
 	char host_key[512], address[46];	 /* of this life */
 	uint64_t since_boot_us, since_wall_us;	 /* when the state was entered */
@@ -59,18 +62,19 @@ struct lease_row {
 	uint64_t delivered_wall_us; /* when DELIVERED was committed; 0: no secret can have left the host */
 	uint64_t expires_boot_us;   /* with boot_id; another boot id means: look again at start-up */
 	char boot_id[BOOT_ID_MAX];
+	uint64_t keep_ms; /* its VM is to be kept this long when it ends; 0: reset at once */
 	char job[128], outcome[64], end_reason[REASON_MAX];
 };
 
 /*
  * -EEXIST; -ENOSPC at STORE_VMS_MAX. Picks the lowest free slot (slot and since_* of *v are not read). Two
  * births only: PLAIN without a pool, or RESETTING with one (a pool VM found on the host whose row is lost:
- * its past is unknown).
+ * its past is unknown). clean_of, when it is set, names a pool VM that has a clean state of its own.
  */
 int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e);
 int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e); /* -ENOENT */
 int store_vm_delete(
-	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease; history stays */
+	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease, or while others start from its clean state; history stays */
 /*
  * A life newer than the recorded one was seen on the host (an older copy of the database came back): raises
  * the number so that it is never given out again. Never lowers it. The caller raises DOUBT next.
@@ -89,13 +93,15 @@ int store_vm_set_life(struct store *s, const char *name, uint64_t generation, co
 struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be NULL as well */
 	const char *step, *reason;
 	uint64_t took_us;
-	/* HAPPENING_LEASE only; holder and ttl_ms (1..STORE_TTL_MAX_MS) are needed: */
+	/* HAPPENING_LEASE and HAPPENING_INSPECT only; holder and ttl_ms (1..STORE_TTL_MAX_MS) are needed: */
 	const char *holder, *scope;
 	uint64_t ttl_ms;
 	bool bound;
 	/* what ends a lease: the holder's last word with RELEASE, a preliminary one with anything else */
 	const char *outcome;
 	const char *pool; /* HAPPENING_ADD: the pool to join */
+	const char *evidence; /* what makes a VM BROKEN or KEPT: where its overlay is */
+	enum vm_happening cause; /* HAPPENING_KEEP: what ended the lease */
 };
 #define STORE_TTL_MAX_MS (30ull * 24 * 3600 * 1000)
 /*
@@ -126,6 +132,17 @@ int store_lease_job(struct store *s, const char *id, const char *job, struct err
 int store_lease_outcome(struct store *s, const char *id, const char *outcome, struct error *e);
 int store_lease_renew(
 	struct store *s, const char *id, uint64_t ttl_ms, struct error *e); /* -EALREADY when it has ended */
+/* Before it ends, or while its VM is KEPT: then the time counts from when that began. -EALREADY. */
+int store_lease_keep(struct store *s, const char *id, uint64_t keep_ms, struct error *e);
+
+struct pool_row {
+	char name[VM_NAME_MAX];
+	struct pool_settings set; /* 0: no limit; never POOL_SETTING_NONE */
+};
+/* Replaces the pool's row; one without any setting is removed. A pool that is not stored has none. */
+int store_pool_put(struct store *s, const struct pool_row *p, struct error *e);
+int store_pool_each(
+	struct store *s, int (*cb)(void *userdata, const struct pool_row *p), void *userdata, struct error *e);
 
 /* Free-standing event rows (stages of a start, delivery steps). vm and lease may be NULL. A transition writes
  * its own row: kind is the happening's word, text "FROM -> TO", then ": step: reason". */

@@ -13,7 +13,7 @@ static int check_detail(enum vm_happening what, const struct store_detail *d, st
 {
 	if (what == HAPPENING_ADD)
 		return name_check(given(d->pool), "pool name", e);
-	if (what != HAPPENING_LEASE)
+	if (what != HAPPENING_LEASE && what != HAPPENING_INSPECT)
 		return 0;
 	if (given(d->holder)[0] == '\0')
 		return error_set(e, EINVAL, "a lease needs a holder");
@@ -32,6 +32,8 @@ static void next_row(const struct vm_row *before, enum vm_happening what, const 
 	*v = *before;
 	v->state = c->to;
 	v->attempts = c->attempts;
+	/* A life that was ended by anything but itself is no part of a row of failures. */
+	v->cleared = what == HAPPENING_STARTED ? before->attempts : 0;
 	if (c->new_generation) {
 		v->generation++;
 		v->host_key[0] = v->address[0] = '\0';
@@ -42,6 +44,10 @@ static void next_row(const struct vm_row *before, enum vm_happening what, const 
 		inform(v->step, d->step);
 		inform(v->reason, given(d->reason)[0] ? d->reason : happening_to_string(what));
 	}
+	if (c->to == STATE_BROKEN || c->to == STATE_KEPT)
+		inform(v->evidence, given(d->evidence)[0] || before->state != c->to ? d->evidence : before->evidence);
+	else if (c->to == STATE_COLD)
+		v->evidence[0] = '\0';
 	if (c->to == STATE_PLAIN)
 		v->pool[0] = '\0';
 	else if (what == HAPPENING_ADD)
@@ -56,7 +62,7 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 	static const char sql[] =
 		"UPDATE vms SET state = ?2, generation = ?3, attempts = ?4, step = ?5, reason = ?6,"
 		" host_key = ?7, address = ?8, pool = ?9, since_event = ?10, since_boot_us = ?11,"
-		" since_wall_us = ?12, since_boot_id = ?13 WHERE name = ?1";
+		" since_wall_us = ?12, since_boot_id = ?13, cleared = ?14, evidence = ?15 WHERE name = ?1";
 	CLEANUP_QUERY struct query q = {0};
 
 	int r = query_start(&q, s, sql, e);
@@ -75,6 +81,8 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 	query_u64(&q, v->since_boot_us);
 	query_u64(&q, v->since_wall_us);
 	query_text(&q, v->since_boot_id);
+	query_u64(&q, (uint64_t)v->cleared);
+	query_text(&q, v->evidence);
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
 }
@@ -82,10 +90,21 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 static int add_event(struct store *s, const struct vm_row *before, const struct vm_row *after,
 	enum vm_happening what, const struct store_detail *d, uint64_t *ret_id, struct error *e)
 {
-	char text[2 * REASON_MAX];
+	char text[2 * REASON_MAX], who[HOLDER_MAX + RUNNER_NAME_MAX + SCOPE_MAX + 32] = "";
+	struct lease_row lease;
 
-	(void)snprintf(text, sizeof(text), "%s -> %s%s%s%s%s", state_to_string(before->state),
-		state_to_string(after->state), given(d->step)[0] ? ": " : "", given(d->step),
+	/* A timeline begins with who it is about. */
+	if (what == HAPPENING_LEASE || what == HAPPENING_INSPECT) {
+		int r = store_lease_get(s, after->lease, &lease, e);
+
+		if (r < 0)
+			return r;
+		(void)snprintf(who, sizeof(who), ": %s%s%s%s%s", lease.holder, lease.scope[0] ? " for " : "", lease.scope,
+			what == HAPPENING_LEASE ? ", runner " : "",
+			what == HAPPENING_LEASE ? lease.runner_name : "");
+	}
+	(void)snprintf(text, sizeof(text), "%s -> %s%s%s%s%s%s", state_to_string(before->state),
+		state_to_string(after->state), who, given(d->step)[0] ? ": " : "", given(d->step),
 		given(d->reason)[0] ? ": " : "", given(d->reason));
 	return store_event_add(s, after->name, after->lease, after->generation, happening_to_string(what),
 		text, d->took_us, ret_id, e);
@@ -101,8 +120,8 @@ static int apply_lease(struct store *s, const struct vm_row *before, struct vm_r
 		r = store_lease_open(s, after, d, after->lease, e);
 	if (r == 0 && what == HAPPENING_DELIVER)
 		r = store_lease_delivered(s, after, e);
-	if (r == 0 && state_has_lease(before->state) && !state_has_lease(c->to))
-		r = store_lease_ends(s, after, what, d, e);
+	if (r == 0 && before->lease[0] && before->state != STATE_RESETTING && !state_has_lease(c->to))
+		r = store_lease_ends(s, after, what == HAPPENING_KEEP ? d->cause : what, d, e);
 	if (r == 0 && c->closes_lease)
 		r = store_lease_close(s, after, e);
 	return r;
@@ -126,7 +145,8 @@ int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_
 	if (r < 0)
 		return r;
 	if ((generation != 0 && generation != before.generation) ||
-		!state_next(before.state, what, before.attempts, &c))
+		!state_next(before.state, what,
+			what == HAPPENING_SHORT_LIFE ? before.cleared : before.attempts, &c))
 		return 0;
 	r = check_detail(what, d, e);
 	if (r < 0)

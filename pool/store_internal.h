@@ -5,7 +5,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x626f7879 /* "boxy" */
-#define STORE_VERSION 1			/* of the schema: PRAGMA user_version */
+#define STORE_VERSION 2			/* of the schema: PRAGMA user_version */
 #define STORE_STATEMENTS_MAX 64
 
 struct store {
@@ -63,7 +63,8 @@ void store_inform(char *dst, size_t size, const char *text);
 /* Lower-case hex from the kernel's random pool; dst gets 2 * bytes digits and a NUL, bytes <= 16. */
 int store_random_hex(char *dst, size_t bytes, struct error *e);
 
-int store_schema_migrate(struct store *s, unsigned from, struct error *e); /* from < STORE_VERSION */
+/* From < to <= STORE_VERSION; all of it in one transaction. */
+int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct error *e);
 
 /* For use inside a transaction. */
 int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,

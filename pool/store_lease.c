@@ -8,7 +8,7 @@
 #define LEASE_COLUMNS                                                                                        \
 	"id, vm, pool, holder, scope, runner_name, generation, runner_id, registration, open, bound, "       \
 	"opened_wall_us,"                                                                                    \
-	" closed_wall_us, delivered_wall_us, expires_boot_us, boot_id, job, outcome, end_reason"
+	" closed_wall_us, delivered_wall_us, expires_boot_us, boot_id, keep_ms, job, outcome, end_reason"
 
 static int read_row(struct query *q, struct lease_row *l, struct error *e)
 {
@@ -30,6 +30,7 @@ static int read_row(struct query *q, struct lease_row *l, struct error *e)
 	l->delivered_wall_us = query_get_u64(q);
 	l->expires_boot_us = query_get_u64(q);
 	query_get_text(q, l->boot_id, sizeof(l->boot_id));
+	l->keep_ms = query_get_u64(q);
 	query_get_text(q, l->job, sizeof(l->job));
 	query_get_text(q, l->outcome, sizeof(l->outcome));
 	query_get_text(q, l->end_reason, sizeof(l->end_reason));
@@ -294,7 +295,7 @@ int store_lease_renew(struct store *s, const char *id, uint64_t ttl_ms, struct e
 {
 	static const char sql[] =
 		"UPDATE leases SET expires_boot_us = ?2, boot_id = ?3 WHERE id = ?1 AND open = 1"
-		" AND vm_id IN (SELECT id FROM vms WHERE state IN ('LEASED', 'DELIVERED', 'BUSY'))";
+		" AND vm_id IN (SELECT id FROM vms WHERE state IN ('LEASED', 'DELIVERED', 'BUSY', 'MAINTENANCE'))";
 	CLEANUP_QUERY struct query q = {0};
 	struct lease_row l;
 
@@ -306,6 +307,26 @@ int store_lease_renew(struct store *s, const char *id, uint64_t ttl_ms, struct e
 	query_text(&q, id);
 	query_u64(&q, clock_boot_us() + ttl_ms * 1000);
 	query_text(&q, s->boot_id);
+	r = query_run(&q, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = store_lease_get(s, id, &l, e);
+	return r < 0 ? r : error_set(e, EALREADY, "lease %s has ended", id);
+}
+
+int store_lease_keep(struct store *s, const char *id, uint64_t keep_ms, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE leases SET keep_ms = ?2 WHERE id = ?1 AND open = 1"
+		" AND vm_id IN (SELECT id FROM vms WHERE state IN ('LEASED', 'DELIVERED', 'BUSY', 'KEPT'))";
+	CLEANUP_QUERY struct query q = {0};
+	struct lease_row l;
+
+	int r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	query_text(&q, id);
+	query_u64(&q, keep_ms);
 	r = query_run(&q, e);
 	if (r != 0)
 		return r < 0 ? r : 0;

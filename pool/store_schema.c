@@ -1,12 +1,12 @@
 /*
  * The schema, as the list of steps from each version to the next. A step is never edited once a release has
- * it; a new word in an enum needs a step that rebuilds the table whose CHECK lists the words (a unit test
- * pins them per version).
+ * it; a new word in an enum needs a step that rebuilds the table whose CHECK lists the words, and the words of
+ * the older step spelt out (a unit test pins them per version).
  *
  * What the schema itself guarantees, whatever the code above it does: states and registrations are words of
  * the enums; a VM has at most one open lease, and a VM with one cannot be deleted; a life (VM, generation) is
  * leased at most once and delivered to at most once; generations never go back; runner names never repeat
- * while a row remembers them. Rows of history point at a VM by vm_id while it exists and keep its name when
+ * while a row remembers them; a VM whose clean state others start from cannot be deleted. Rows of history point at a VM by vm_id while it exists and keep its name when
  * it is gone.
  */
 #include "pool/store_internal.h"
@@ -14,7 +14,17 @@
 #include <errno.h>
 #include <string.h>
 
-/* @states@ and @registrations@ become the quoted words of their enums. */
+/* Its states have gained a word since; the step stays what it was. */
+#define STATES_1                                                                                             \
+	"'PLAIN', 'COLD', 'STARTING', 'READY', 'LEASED', 'DELIVERED', 'BUSY', 'RESETTING', 'BROKEN',"        \
+	" 'MAINTENANCE', 'ADDING'"
+
+/* The columns that both versions of the table have, for carrying rows over. */
+#define VMS_1                                                                                                \
+	"id, name, pool, image, slot, cpus, memory_mib, disk_gib, state, generation, attempts, step,"        \
+	" reason, host_key, address, since_event, since_boot_us, since_wall_us, since_boot_id"
+
+/* @states@ and @registrations@ become the quoted words of their enums, @random8@ eight digits. */
 static const char *const steps[] = {
 	"CREATE TABLE meta (\n"
 	"  id INTEGER PRIMARY KEY CHECK (id = 1),\n"
@@ -32,7 +42,7 @@ static const char *const steps[] = {
 	"  cpus INTEGER NOT NULL CHECK (cpus BETWEEN 0 AND 4294967295),\n"
 	"  memory_mib INTEGER NOT NULL CHECK (memory_mib BETWEEN 0 AND 4294967295),\n"
 	"  disk_gib INTEGER NOT NULL CHECK (disk_gib BETWEEN 0 AND 4294967295),\n"
-	"  state TEXT NOT NULL CHECK (state IN (@states@)),\n"
+	"  state TEXT NOT NULL CHECK (state IN (" STATES_1 ")),\n"
 	"  generation INTEGER NOT NULL CHECK (generation >= 0),\n"
 	"  attempts INTEGER NOT NULL CHECK (attempts BETWEEN 0 AND 2147483647),\n"
 	"  step TEXT NOT NULL CHECK (length(step) <= 31),\n"
@@ -103,6 +113,59 @@ static const char *const steps[] = {
 	"CREATE INDEX events_vm_id ON events (vm_id, id);\n"
 	"CREATE INDEX events_vm ON events (vm, id);\n"
 	"CREATE INDEX events_lease ON events (lease, id) WHERE lease <> '';\n",
+
+	/*
+	 * 2: KEPT; VMs that share a clean state; kept overlays; settings of pools. A CHECK cannot be changed, so
+	 * the table of VMs is built anew and its rows are carried over (with foreign keys off, see below: dropping
+	 * the old one would else cut every lease and event from its VM).
+	 */
+	"CREATE TABLE vms_2 (\n"
+	"  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"
+	"  name TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 40 AND name NOT GLOB "
+	"'*[^0-9a-z-]*'),\n"
+	"  pool TEXT NOT NULL CHECK (length(pool) <= 40),\n"
+	"  image TEXT NOT NULL CHECK (length(image) <= 40),\n"
+	"  clean_of TEXT NOT NULL DEFAULT '' CHECK (length(clean_of) <= 40 AND clean_of <> name),\n"
+	"  slot INTEGER NOT NULL UNIQUE CHECK (slot BETWEEN 0 AND 999),\n"
+	"  cpus INTEGER NOT NULL CHECK (cpus BETWEEN 0 AND 4294967295),\n"
+	"  memory_mib INTEGER NOT NULL CHECK (memory_mib BETWEEN 0 AND 4294967295),\n"
+	"  disk_gib INTEGER NOT NULL CHECK (disk_gib BETWEEN 0 AND 4294967295),\n"
+	"  state TEXT NOT NULL CHECK (state IN (@states@)),\n"
+	"  generation INTEGER NOT NULL CHECK (generation >= 0),\n"
+	"  attempts INTEGER NOT NULL CHECK (attempts BETWEEN 0 AND 2147483647),\n"
+	/* What READY made of attempts, until the VM has shown that it lives. */
+	"  cleared INTEGER NOT NULL DEFAULT 0 CHECK (cleared BETWEEN 0 AND 2147483647),\n"
+	"  step TEXT NOT NULL CHECK (length(step) <= 31),\n"
+	"  reason TEXT NOT NULL CHECK (length(reason) <= 511),\n"
+	"  evidence TEXT NOT NULL DEFAULT '' CHECK (length(evidence) <= 511),\n"
+	"  host_key TEXT NOT NULL CHECK (length(host_key) <= 511),\n"
+	"  address TEXT NOT NULL CHECK (length(address) <= 45),\n"
+	"  since_event INTEGER NOT NULL,\n"
+	"  since_boot_us INTEGER NOT NULL,\n"
+	"  since_wall_us INTEGER NOT NULL,\n"
+	"  since_boot_id TEXT NOT NULL CHECK (length(since_boot_id) <= 36),\n"
+	"  CHECK ((state = 'PLAIN') = (pool = ''))\n"
+	") STRICT;\n"
+	"INSERT INTO vms_2 (" VMS_1 ") SELECT " VMS_1 " FROM vms;\n"
+	"DROP TABLE vms;\n"
+	"ALTER TABLE vms_2 RENAME TO vms;\n"
+	"CREATE INDEX vms_ready ON vms (pool, since_event) WHERE state = 'READY';\n"
+	"CREATE TRIGGER vms_generation BEFORE UPDATE OF generation ON vms WHEN NEW.generation < "
+	"OLD.generation\n"
+	"  BEGIN SELECT RAISE(ABORT, 'a generation never goes back'); END;\n"
+	"CREATE TRIGGER vms_shared BEFORE DELETE ON vms WHEN EXISTS (SELECT 1 FROM vms WHERE clean_of = OLD.name)\n"
+	"  BEGIN SELECT RAISE(ABORT, 'others start from the clean state of this VM'); END;\n"
+	"ALTER TABLE leases ADD COLUMN keep_ms INTEGER NOT NULL DEFAULT 0 CHECK (keep_ms >= 0);\n"
+	"CREATE TABLE pools (\n"
+	"  name TEXT PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 40),\n"
+	"  cpus INTEGER NOT NULL CHECK (cpus BETWEEN 0 AND 4294967294),\n"
+	"  memory_mib INTEGER NOT NULL CHECK (memory_mib BETWEEN 0 AND 4294967294),\n"
+	"  disk_mib_per_s INTEGER NOT NULL CHECK (disk_mib_per_s BETWEEN 0 AND 4294967294),\n"
+	"  disk_iops INTEGER NOT NULL CHECK (disk_iops BETWEEN 0 AND 4294967294),\n"
+	"  net_kib_per_s INTEGER NOT NULL CHECK (net_kib_per_s BETWEEN 0 AND 4294967294),\n"
+	"  reserve_service INTEGER NOT NULL CHECK (reserve_service BETWEEN 0 AND 4294967294),\n"
+	"  reserve_local INTEGER NOT NULL CHECK (reserve_local BETWEEN 0 AND 4294967294)\n"
+	") STRICT;\n",
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
 
@@ -147,25 +210,48 @@ static int expand(struct buf *b, const char *step, const char *random8)
 	return r;
 }
 
-int store_schema_migrate(struct store *s, unsigned from, struct error *e)
+/* A row that points nowhere would be found at the next open; better not to commit it. */
+static int check_references(struct store *s, struct error *e)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(s->db, "PRAGMA foreign_key_check", -1, &stmt, NULL);
+
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(stmt);
+	(void)sqlite3_finalize(stmt);
+	if (rc == SQLITE_ROW)
+		return error_set(e, EUCLEAN, "%s: the new tables would not fit together; it was left as it is", s->path);
+	return rc == SQLITE_DONE ? 0 : store_error(s, rc, "checking the new tables", e);
+}
+
+int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct error *e)
 {
 	CLEANUP_BUF struct buf sql = BUF_INIT(64 * 1024);
-	CLEANUP_TRANSACTION struct transaction t = {0};
 	char random8[9];
+	int r = store_random_hex(random8, 4, e), on;
 
-	int r = store_random_hex(random8, 4, e);
 	if (r < 0)
 		return r;
-	for (unsigned i = from; i < STORE_VERSION; i++)
+	for (unsigned i = from; i < to; i++)
 		if ((r = expand(&sql, steps[i], random8)) < 0)
 			return error_errno(e, -r, "writing schema step %u", i + 1);
-	r = buf_addf(&sql, "PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n", STORE_APPLICATION_ID,
-		STORE_VERSION);
+	r = buf_addf(&sql, "PRAGMA application_id = %d;\nPRAGMA user_version = %u;\n", STORE_APPLICATION_ID, to);
 	if (r < 0)
 		return error_errno(e, -r, "writing the schema");
 
-	r = transaction_start(&t, s, e);
-	if (r == 0)
-		r = store_exec(s, sql.data, "creating the tables", e);
-	return r < 0 ? r : transaction_commit(&t, e);
+	/* This one knows no transaction, so it stands around ours. */
+	r = store_exec(s, "PRAGMA foreign_keys = OFF", "creating the tables", e);
+	if (r == 0) {
+		CLEANUP_TRANSACTION struct transaction t = {0};
+
+		r = transaction_start(&t, s, e);
+		if (r == 0)
+			r = store_exec(s, sql.data, "creating the tables", e);
+		if (r == 0)
+			r = check_references(s, e);
+		if (r == 0)
+			r = transaction_commit(&t, e);
+	}
+	on = store_exec(s, "PRAGMA foreign_keys = ON", "creating the tables", r < 0 ? NULL : e);
+	return r < 0 ? r : on;
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #define VM_COLUMNS                                                                                           \
-	"v.name, v.pool, v.image, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, v.generation, "         \
-	"v.attempts, v.step,"                                                                                \
-	" v.reason, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
+	"v.name, v.pool, v.image, v.clean_of, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, "           \
+	"v.generation, v.attempts, v.cleared, v.step,"                                                       \
+	" v.reason, v.evidence, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
 	"coalesce(l.id, '')"
 #define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
 
@@ -18,6 +18,7 @@ static int read_row(struct query *q, struct vm_row *v, struct error *e)
 	query_get_text(q, v->name, sizeof(v->name));
 	query_get_text(q, v->pool, sizeof(v->pool));
 	query_get_text(q, v->image, sizeof(v->image));
+	query_get_text(q, v->clean_of, sizeof(v->clean_of));
 	v->slot = (uint32_t)query_get_u64(q);
 	v->cpus = (uint32_t)query_get_u64(q);
 	v->memory_mib = (uint32_t)query_get_u64(q);
@@ -25,8 +26,10 @@ static int read_row(struct query *q, struct vm_row *v, struct error *e)
 	query_get_text(q, state, sizeof(state));
 	v->generation = query_get_u64(q);
 	v->attempts = (int32_t)query_get_u64(q);
+	v->cleared = (int32_t)query_get_u64(q);
 	query_get_text(q, v->step, sizeof(v->step));
 	query_get_text(q, v->reason, sizeof(v->reason));
+	query_get_text(q, v->evidence, sizeof(v->evidence));
 	query_get_text(q, v->host_key, sizeof(v->host_key));
 	query_get_text(q, v->address, sizeof(v->address));
 	v->since_boot_us = query_get_u64(q);
@@ -115,8 +118,8 @@ static int insert_row(struct store *s, const struct vm_row *v, uint32_t slot, ui
 	static const char sql[] =
 		"INSERT INTO vms (name, pool, image, slot, cpus, memory_mib, disk_gib, state, generation,"
 		" attempts, step, reason, host_key, address, since_event, since_boot_us, since_wall_us,"
-		" since_boot_id)"
-		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, '', '', '', '', ?10, ?11, ?12, ?13)";
+		" since_boot_id, clean_of)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, '', '', '', '', ?10, ?11, ?12, ?13, ?14)";
 	CLEANUP_QUERY struct query q = {0};
 
 	int r = query_start(&q, s, sql, e);
@@ -135,8 +138,22 @@ static int insert_row(struct store *s, const struct vm_row *v, uint32_t slot, ui
 	query_u64(&q, clock_boot_us());
 	query_u64(&q, clock_wall_us());
 	query_text(&q, s->boot_id);
+	query_text(&q, v->clean_of);
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
+}
+
+/* One clean state, and nobody's that is itself another's. */
+static int check_clean_of(struct store *s, const struct vm_row *v, struct error *e)
+{
+	struct vm_row origin;
+	int r = v->clean_of[0] ? store_vm_get(s, v->clean_of, &origin, e) : 0;
+
+	if (r < 0 || !v->clean_of[0])
+		return r;
+	if (origin.clean_of[0] || origin.state == STATE_PLAIN || origin.state == STATE_ADDING)
+		return error_set(e, EINVAL, "VM %s has no clean state of its own for %s to start from", origin.name, v->name);
+	return 0;
 }
 
 int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e)
@@ -168,6 +185,8 @@ int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e)
 		r = free_slot(s, &slot, e);
 	}
 	if (r == 0)
+		r = check_clean_of(s, v, e);
+	if (r == 0)
 		r = store_event_add(
 			s, v->name, NULL, v->generation, "NEW", state_to_string(v->state), 0, &event, e);
 	if (r == 0)
@@ -185,6 +204,24 @@ int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e)
 	return r < 0 ? r : transaction_commit(&t, e);
 }
 
+/* Others that start from its clean state: -EBUSY, with one of their names. */
+static int check_shared(struct store *s, const char *name, struct error *e)
+{
+	static const char sql[] = "SELECT name FROM vms WHERE clean_of = ?1 ORDER BY name LIMIT 1";
+	CLEANUP_QUERY struct query q = {0};
+	char other[VM_NAME_MAX];
+	int r = query_start(&q, s, sql, e);
+
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	r = query_step(&q, e);
+	if (r <= 0)
+		return r;
+	query_get_text(&q, other, sizeof(other));
+	return error_set(e, EBUSY, "VM %s starts from the clean state of %s: remove it first", other, name);
+}
+
 int store_vm_delete(struct store *s, const char *name, struct error *e)
 {
 	static const char sql[] = "DELETE FROM vms WHERE name = ?1";
@@ -200,6 +237,9 @@ int store_vm_delete(struct store *s, const char *name, struct error *e)
 	if (row.lease[0])
 		return error_set(
 			e, EBUSY, "VM %s has an open lease: release it and wait for the reset first", name);
+	r = check_shared(s, name, e);
+	if (r < 0)
+		return r;
 	r = query_start(&q, s, sql, e);
 	if (r < 0)
 		return r;

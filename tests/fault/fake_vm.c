@@ -31,7 +31,7 @@
 #define WATCH_LISTING_EVERY 14 /* polls */
 
 static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
-		"WATCH"};
+		"WATCH", "GRANT"};
 static struct vm_request q;
 static struct vm_result res;
 
@@ -98,9 +98,15 @@ static int do_start(const char *how)
 			return failed(EBUSY, "domain", "another life of it runs");
 		if (strncmp(q.key_line, "ssh-ed25519 ", 12) != 0)
 			return failed(EINVAL, "settings", "no key line");
+		if (!(q.flags & VM_FLAG_PLAIN) && !world_generation("clean", q.clean_of[0] ? q.clean_of : q.name))
+			return failed(ENOENT, "clean", "it has no clean state");
 		write_number("settings", q.generation + 1, q.slot);
+		remove_file("broken");
+		write_number("run", q.generation, 0);
 		step("overlay", "");
 		write_number("domains", q.generation, 0);
+		world_log("limits.log", "%s %u %u %u %u %u\n", q.name, q.start_cpus, q.start_memory_mib, q.disk_mib_per_s,
+				q.disk_iops, q.net_kib_per_s);
 		step("domain", "created");
 		step("begin", "a guest's word\x1b[31m");
 		step("check", "clean");
@@ -126,6 +132,29 @@ static int do_reset(void)
 		return failed(ESTALE, "destroy", "a later life runs");
 	remove_file("domains");
 	step("destroy", "");
+	if (q.flags & VM_FLAG_HALT)
+		return 0;
+	remove_file("broken");
+	if (q.flags & VM_FLAG_EVIDENCE && world_generation("run", q.name)) {
+		char from[128], to[128];
+
+		path_of(from, "run", q.name);
+		path_of(to, "broken", q.name);
+		if (renameat(world, from, world, to) < 0)
+			return failed(errno, "evidence", "cannot keep the overlay");
+		(void)snprintf(res.text, sizeof(res.text), "/images/broken/%s.qcow2", q.name);
+	}
+	remove_file("run");
+	return 0;
+}
+
+static int do_grant(void)
+{
+	if (world_generation("domains", q.name) != q.generation)
+		return failed(ESTALE, "grant", "another life of it runs, or none");
+	if (strchr(q.key_line, '\n') || strncmp(q.key_line, "ssh-", 4) != 0)
+		return failed(EINVAL, "grant", "no key line");
+	world_log("grants.log", "%s %" PRIu64 " %s\n", q.name, q.generation, q.key_line);
 	return 0;
 }
 
@@ -133,6 +162,8 @@ static int do_new(void)
 {
 	if (strcmp(q.image, "debian-12") != 0)
 		return failed(ENOENT, "image", "there is no such base image");
+	if (q.clean_of[0] && !world_generation("clean", q.clean_of))
+		return failed(ENOENT, "clean", "there is no such clean state");
 	if (!world_generation("settings", q.name))
 		write_number("settings", 1, q.slot);
 	return 0;
@@ -161,13 +192,20 @@ static int do_check(void)
 static void entry(const char *name)
 {
 	struct vm_entry e = {.head = MSG_HEAD(VM_ENTRY, struct vm_entry, 1)};
+	char trouble[64];
 
 	(void)snprintf(e.name, sizeof(e.name), "%.40s", name);
 	e.generation = world_generation("domains", name);
 	e.running = e.generation != 0;
+	(void)snprintf(trouble, sizeof(trouble), "trouble/%.40s", name);
+	(void)world_read(trouble, e.trouble, sizeof(e.trouble));
 	if (!e.running && !world_generation("settings", name))
 		return;
 	say(&e);
+	/* Somebody copied the domain, mark and all. */
+	(void)snprintf(trouble, sizeof(trouble), "twins/%.40s", name);
+	if (e.running && faccessat(world, trouble, F_OK, 0) == 0)
+		say(&e);
 }
 
 static void entries(const char *folder, bool stopped)
@@ -276,10 +314,14 @@ static int act(const char *how)
 	case VM_REMOVE:
 		remove_file("domains");
 		remove_file("clean");
+		remove_file("run");
+		remove_file("broken");
 		remove_file("settings");
 		return 0;
 	case VM_FILTER:
 		return do_filter();
+	case VM_GRANT:
+		return do_grant();
 	default:
 		entries("domains", false);
 		entries("settings", true);
@@ -317,7 +359,7 @@ int main(void)
 
 	world_open();
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
-			q.head.type > VM_WATCH)
+			q.head.type > VM_GRANT)
 		return 2;
 	if (q.head.type == VM_WATCH)
 		watch();

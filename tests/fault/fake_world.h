@@ -7,11 +7,17 @@
  *   domains/NAME     exists while the domain "runs"; content: its generation
  *   settings/NAME    made by NEW; content: the highest generation started plus one, the number of the slot
  *   clean/NAME       made by CAPTURE
+ *   run/NAME         the overlay of a life; content: its generation
+ *   broken/NAME      one that was kept as evidence
+ *   trouble/NAME     made by a test: what is wrong with the VM
+ *   twins/NAME       exists: there is a second domain with the VM's mark
  *   script/WHAT      how the next ones behave: tried in the order VERB-NAME, VERB. One line: a word and its arguments.
  *                    "once ..." removes the file first.
  *   down             exists: libvirt does not answer
  *   ops.log          a line per operation: VERB NAME GENERATION begin|ok|failed
  *   deliveries.log   a line per secret that reached a guest: HOST_KEY
+ *   grants.log       a line per key that was put into a guest: NAME GENERATION KEY
+ *   limits.log       a line per start: NAME and the five limits
  */
 #include <stdbool.h>
 #include <stdint.h>

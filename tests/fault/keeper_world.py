@@ -43,8 +43,8 @@ ANSWERS = {
     REPLY: Layout(REPLY, "i 41s 33s 65s 46s Q 512s 512s", "code name lease runner_name address generation text host_key"),
     EVENT: Layout(EVENT, "41s 33s Q i i i 512s", "name lease generation from to what text"),
 }
-FORCE, BIND, WAIT = 1, 2, 4
-STATES = "PLAIN COLD STARTING READY LEASED DELIVERED BUSY RESETTING BROKEN MAINTENANCE ADDING".split()
+FORCE, BIND, WAIT, ALL, LOOK = 1, 2, 4, 8, 16
+STATES = "PLAIN COLD STARTING READY LEASED DELIVERED BUSY RESETTING BROKEN MAINTENANCE ADDING KEPT".split()
 SECRET = b"eyJjYW5hcnkiOiAiYm94ZXJ5LWNhbmFyeS1qaXQtY29uZmlnLWZvci10aGUtZmF1bHQtdGVzdHMifQ=="
 
 
@@ -126,7 +126,8 @@ class Client:
 class World:
     def __init__(self, host_env="", pools=True):
         self.root = tempfile.mkdtemp(prefix="boxery-fault-")
-        for folder in ("bin", "world", "world/domains", "world/settings", "world/clean", "world/script", "config", "state",
+        for folder in ("bin", "world", "world/domains", "world/settings", "world/clean", "world/run",
+                       "world/broken", "world/trouble", "world/twins", "world/script", "config", "state",
                        "run", "images", "home"):
             os.mkdir(self.path(folder), 0o700)
         for name in ("boxery-keeper", "boxery-vm", "boxery-deliver"):
@@ -139,12 +140,23 @@ class World:
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
+        self.memory(1 << 20)
+        self.env["BOXERY_TEST_MEMINFO"] = self.path("meminfo")
         self.keeper = None
         self.clients = []
         self.guests = socket.socket()
         self.guests.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.guests.bind(("0.0.0.0", 22))
         self.guests.listen(128)
+
+    def memory(self, total_mib, available_mib=None):
+        """What the host has, from now on."""
+        self.write("meminfo.new", f"MemTotal: {total_mib * 1024} kB\nMemFree: 1 kB\n"
+                   f"MemAvailable: {(total_mib if available_mib is None else available_mib) * 1024} kB\n")
+        os.rename(self.path("meminfo.new"), self.path("meminfo"))
+
+    def has(self, folder, name):
+        return os.path.exists(self.path("world", folder, name))
 
     def path(self, *parts):
         return os.path.join(self.root, *parts)
@@ -371,5 +383,5 @@ def main():
     unittest.main(verbosity=2)
 
 
-__all__ = ["REQUEST", "TYPE", "BIND", "Case", "Client", "FORCE", "Gone", "REPLY", "Refused", "SECRET", "STATES", "TYPES", "WAIT", "World", "main",
+__all__ = ["ALL", "REQUEST", "TYPE", "BIND", "Case", "Client", "FORCE", "LOOK", "Gone", "REPLY", "Refused", "SECRET", "STATES", "TYPES", "WAIT", "World", "main",
            "memfd", "random", "select", "signal", "time", "until", "MAGIC", "VERSION"]

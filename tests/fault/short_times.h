@@ -1,8 +1,7 @@
 /* Given to the tests' keeper with -include: the same numbers as pool/keeper_limits.h, made short. */
 #define KEEPER_BACKOFF_1_MS 80
 #define KEEPER_BACKOFF_2_MS 160
-#define KEEPER_SHORT_LIFE_MS 1000
-#define KEEPER_SHORT_LIFE_BACKOFF_MAX_MS 1000
+#define KEEPER_SHORT_LIFE_MS 400
 #define KEEPER_COMMIT_RETRY_MS 200
 #define KEEPER_START_GRACE_MS 300
 #define KEEPER_RESET_TIMEOUT_MS 1500
@@ -19,3 +18,10 @@
 #define KEEPER_SHUTDOWN_MS 1500
 #define KEEPER_RECONNECT_MS 50
 #define KEEPER_RECONNECT_MAX_MS 400
+#define KEEPER_STARTING_GRACE_MS 1000
+#define KEEPER_RESETTING_MS 4000
+#define KEEPER_CAPTURING_MS 4000
+#define KEEPER_LEASED_MS 3000
+#define KEEPER_HOST_RETRY_MS 100
+/* A host of the test's own making, when it gives one. */
+#define KEEPER_MEMINFO (getenv("BOXERY_TEST_MEMINFO") ? getenv("BOXERY_TEST_MEMINFO") : "/proc/meminfo")

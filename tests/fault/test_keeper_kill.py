@@ -6,8 +6,9 @@ request, and goes on. A kill point that a scenario never reaches is a failure to
 import os
 import re
 
-from keeper_world import BIND, FORCE, REPLY, WAIT, Case, Gone, Refused, main, memfd, time, until
+from keeper_world import BIND, FORCE, LOOK, REPLY, WAIT, Case, Gone, Refused, main, memfd, time, until
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGhYQ0hhdGVzdGtleXRlc3RrZXl0ZXN0a2V5dGVzdA me"
 HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../pool/killpoints.h")
 
 
@@ -247,6 +248,84 @@ class Kill(Case):
                 except Refused as e:
                     self.assertEqual(e.code, -2)
         self.each(scenario, "removed", "spawned-STOP", "result-STOP", *self.around("START"))
+
+    def test_more_of_one(self):
+        def scenario(d):
+            d.make("one")
+            while [v["state"] for v in d.vms().values()] != ["READY"] * 3:
+                try:
+                    d.call("POOL_ADD", name="one", count=3, flags=WAIT)
+                except Refused as e:
+                    self.assertIn(e.code, (-16, -114))
+                    time.sleep(0.05)
+            self.assertEqual(sorted(d.vms()), ["one", "one-2", "one-3"])
+            self.assertEqual(len([x for x in self.w.ops("CAPTURE") if x[3] == "ok"]), 1)
+        self.each(scenario, "other-inserted", "other-inserted/2", "before-ADD/2", "after-ADD/2", "spawned-NEW/2", "result-NEW/2",
+                  "before-MAINTAINED/2", "after-MAINTAINED/2")
+
+    def test_granted(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            a = None
+            while a is None:
+                a = d.call("LEASE", holder="tester", pool="default", ttl_ms=60000, wait_ms=8000, text=KEY)
+            self.assertEqual(self.w.lines("grants.log")[-1], f"one {a['generation']} {KEY}")
+            self.assertEqual(d.vms()["one"]["state"], "DELIVERED")
+            d.call("RELEASE", lease=a["lease"])
+            d.until_state("one", "READY")
+            self.assertEqual(self.w.running("one"), a["generation"] + 1)
+        self.each(scenario, "granted", "spawned-GRANT", "result-GRANT", *self.around("DELIVER"))
+
+    def test_kept(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            lease = None
+            while not lease:
+                lease = d.lease()
+                if not d.deliver(lease):
+                    lease = None
+            d.call("POOL_KEEP", name="one", ttl_ms=60000)
+            self.w.stop_domain("one")
+            d.until_state("one", "KEPT")
+            until(lambda: not d.vms()["one"]["work"])
+            self.assertTrue(self.w.has("run", "one"))
+            d.call("POOL_KEEP", name="one", ttl_ms=1)
+            d.until_state("one", "READY")
+            self.assertEqual(self.w.running("one"), 2)
+        self.each(scenario, "halted", *self.around("KEEP", "DEADLINE"))
+
+    def test_looked_at(self):
+        def scenario(d):
+            d.make("one")
+            self.w.script("START", "late")
+            try:
+                d.call("POOL_ADD", name="one", flags=WAIT)
+            except Refused as e:
+                self.assertEqual(e.code, -5)
+            d.until_state("one", "BROKEN")
+            self.assertTrue(self.w.has("broken", "one"))
+            self.w.script("START", None)
+            while d.vms()["one"]["state"] == "BROKEN":
+                d.call("LEASE", holder="tester", name="one", ttl_ms=60000, flags=LOOK)
+            self.assertTrue(self.w.has("broken", "one"))
+            d.call("RELEASE", lease=d.vms()["one"]["lease"])
+            d.until_state("one", "READY")
+            self.assertFalse(self.w.has("broken", "one"))
+        self.each(scenario, *self.around("INSPECT"))
+
+    def test_short_life(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            d.job()  # this one has lived
+            self.w.stop_domain("one")
+            until(lambda: self.w.keeper.poll() is not None)
+            d.revive()
+            until(lambda: self.w.running("one") == 3)
+            d.until_state("one", "READY")
+        self.each(scenario, *self.around("SHORT_LIFE"))
 
     def test_start_up(self):
         """Killed while it puts right what an earlier death left."""

@@ -1,5 +1,5 @@
 """The life of VMs: starts, leases, deliveries, ends, failures."""
-from keeper_world import BIND, FORCE, Case, Gone, WAIT, main, memfd, time, until
+from keeper_world import BIND, FORCE, STATES, Case, Gone, WAIT, main, memfd, time, until
 
 
 class Life(Case):
@@ -189,16 +189,47 @@ class Life(Case):
         w.pool_vm("one")
         until(lambda: len(w.children()) == 1)  # the watch
 
-    def test_short_lives_slow_down(self):
+    def test_short_lives_end_in_broken(self):
         w = self.w
         w.pool_vm("one")
+        w.lease()  # it has lived: what fails from here on counts from nothing
         w.script("START", "shortlife 20")
         w.stop_domain("one")
-        time.sleep(3)
-        starts = len(w.ops("START", "one")) // 2
-        self.assertLess(starts, 12)
+        v = w.await_state("one", "BROKEN", timeout=20)
+        self.assertEqual((v["attempts"], v["step"]), (3, "alive"))
+        self.assertRegex(v["reason"], r"ready for only 0\.\d s: .*shutdown")
+        self.assertTrue(w.has("broken", "one"))
+        self.assertEqual(len(w.ops("START", "one")) // 2, 4)
         w.script("START", None)
-        until(lambda: w.state("one") == "READY" and time.sleep(0.3) is None and w.state("one") == "READY")
+        w.call("POOL_REPAIR", name="one", flags=WAIT)
+        self.assertFalse(w.has("broken", "one"))
+
+    def test_long_lives_and_leases_end_a_row_of_failures(self):
+        w = self.w
+        w.pool_vm("one")
+        for _ in range(4):
+            w.await_state("one", "READY")
+            time.sleep(0.5)
+            w.stop_domain("one")
+            until(lambda: w.state("one") != "READY")
+        w.await_state("one", "READY")
+        for _ in range(4):
+            lease = w.lease(wait_ms=5000)["lease"]
+            w.call("RELEASE", lease=lease)
+        v = w.await_state("one", "READY")
+        self.assertEqual(v["attempts"], 0)
+
+    def test_failed_starts_and_short_lives_count_together(self):
+        w = self.w
+        w.new("one")
+        w.script("START", "once fail 5 agent no")
+        w.call("POOL_ADD", name="one")
+        w.await_state("one", "READY")
+        w.script("START", "once shortlife 20")
+        w.stop_domain("one")
+        v = w.await_state("one", "BROKEN")
+        self.assertEqual([e["kind"] for e in w.history(name="one")].count("SHORT_LIFE"), 2)
+        self.assertEqual(v["attempts"], 3)
 
     def test_one_hanging_vm_delays_nobody(self):
         w = self.w
@@ -338,7 +369,7 @@ class Life(Case):
         w.await_state("one", "READY")
         c.send("HELLO")
         c.reply(c.seq)
-        states = ["PLAIN COLD STARTING READY LEASED DELIVERED BUSY RESETTING BROKEN MAINTENANCE ADDING".split()[e["to"]]
+        states = [STATES[e["to"]]
                   for e in c.events]
         self.assertEqual(states, ["ADDING", "RESETTING", "COLD", "STARTING", "READY", "LEASED", "RESETTING", "COLD",
                                   "STARTING", "READY"])

@@ -50,6 +50,7 @@ static inline struct vm_row go(struct store *s, const char *name, enum vm_happen
 		.ttl_ms = 60000,
 		.pool = "default",
 		.step = "step",
+		.cause = HAPPENING_RELEASE,
 		.reason = "reason"};
 	struct state_change c;
 	struct vm_row row;
@@ -78,6 +79,8 @@ static inline struct vm_row bring_to(struct store *s, const char *name, enum vm_
 			row = go(s, name, HAPPENING_RESET_FAILED);
 		} else if (row.state == STATE_COLD && to == STATE_MAINTENANCE) {
 			row = go(s, name, HAPPENING_MAINTAIN);
+		} else if (row.state == STATE_LEASED && to == STATE_KEPT) {
+			row = go(s, name, HAPPENING_KEEP);
 		}
 	}
 	assert_ok(store_vm_get(s, name, &row, &e), &e);

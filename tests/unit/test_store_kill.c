@@ -101,7 +101,8 @@ static int check_lease(void *userdata, const struct lease_row *l)
 		o->n++;
 		assert_string_equal(row.lease, l->id);
 		assert_int_equal(l->generation, row.generation);
-		assert_true(state_has_lease(row.state) || row.state == STATE_RESETTING);
+		assert_true(state_has_lease(row.state) || row.state == STATE_RESETTING || row.state == STATE_KEPT ||
+			    row.state == STATE_MAINTENANCE);
 	}
 	return 0;
 }

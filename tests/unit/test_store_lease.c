@@ -211,7 +211,7 @@ static void test_lease_bound(void **state)
 			" INSERT INTO leases SELECT 10 + i, printf('%032x', i), NULL, 'gone', 'default', "
 			"'h', '',"
 			" printf('r%d', i), i, iif(i <= 200, 'made', 'gone'), 7, 0, 0, 1, 0, 1, i, 1, '', "
-			"'', '', 0, 'x' FROM n"),
+			"'', '', 0, 'x', 0 FROM n"),
 		SQLITE_OK);
 	s = open_store(state);
 	(void)go(s, "a", HAPPENING_STOPPED);
