@@ -1,0 +1,341 @@
+/* From version 1 of the schema to this one: nothing is lost, and a kill leaves one or the other. */
+#include "tests/unit/store_testing.h"
+#include "tests/unit/store_v1.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static void make_v1(void **state)
+{
+	sqlite3 *db = NULL;
+	char *said = NULL;
+
+	assert_int_equal(sqlite3_open(store_path(state), &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL), SQLITE_OK);
+	for (size_t i = 0; i < ARRAY_SIZE(store_v1); i++)
+		if (sqlite3_exec(db, store_v1[i], NULL, NULL, &said) != SQLITE_OK)
+			fail_msg("%s: %s", store_v1[i], said);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	assert_int_equal(chmod(store_path(state), 0600), 0);
+}
+
+/* One number, from the closed file. */
+static int64_t ask(const char *path, const char *sql)
+{
+	sqlite3 *db = NULL;
+	sqlite3_stmt *stmt = NULL;
+	int64_t v = -1;
+
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+	if (sqlite3_step(stmt) == SQLITE_ROW)
+		v = sqlite3_column_int64(stmt, 0);
+	(void)sqlite3_finalize(stmt);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+	return v;
+}
+
+static void check_rows(struct store *s)
+{
+	static const struct {
+		const char *name, *state;
+	} expected[] = {{"plain", "PLAIN"}, {"cold", "COLD"}, {"starting", "STARTING"}, {"ready", "READY"},
+		{"leased", "LEASED"}, {"delivered", "DELIVERED"}, {"busy", "BUSY"}, {"resetting", "RESETTING"},
+		{"broken", "BROKEN"}, {"maintenance", "MAINTENANCE"}, {"adding", "ADDING"}, {"closed", "COLD"},
+		{"closing", "RESETTING"}};
+	struct error e = ERROR_INIT;
+	struct lease_row l;
+	struct vm_row v;
+
+	for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
+		assert_ok(store_vm_get(s, expected[i].name, &v, &e), &e);
+		assert_string_equal(state_to_string(v.state), expected[i].state);
+		assert_string_equal(v.clean_of, "");
+		assert_string_equal(v.evidence, "");
+		assert_int_equal(v.cleared, 0);
+		assert_string_equal(v.image, "debian");
+		assert_int_equal(v.memory_mib, 2048);
+		assert_true((v.state == STATE_PLAIN) == (v.pool[0] == '\0'));
+	}
+	assert_int_equal(store_vm_get(s, "gone", &v, &e), -ENOENT);
+	assert_ok(store_vm_get(s, "busy", &v, &e), &e);
+	assert_ok(store_lease_get(s, v.lease, &l, &e), &e);
+	assert_true(l.open && l.runner_id == 42 && l.registration == REGISTRATION_MADE && l.delivered_wall_us);
+	assert_string_equal(l.job, "build");
+	assert_int_equal(l.keep_ms, 0);
+	assert_ok(store_vm_get(s, "broken", &v, &e), &e);
+	assert_int_equal(v.attempts, 3);
+	assert_string_equal(v.reason, "reason");
+}
+
+static void test_upgrade(void **state)
+{
+	static const char tables[] =
+		"SELECT count(*) FROM sqlite_master WHERE name IN ('vms', 'leases', 'events', 'pools', 'meta', 'vms_ready',"
+		" 'vms_generation', 'vms_shared', 'leases_one_open', 'leases_one_per_life', 'events_vm_id')";
+	struct error e = ERROR_INIT;
+	struct store_detail keep = {.cause = HAPPENING_STOPPED};
+	struct vm_row row;
+	int64_t events, leases, of_vms;
+
+	make_v1(state);
+	events = ask(store_path(state), "SELECT count(*) FROM events");
+	leases = ask(store_path(state), "SELECT sum(vm_id) FROM leases");
+	of_vms = ask(store_path(state), "SELECT sum(vm_id) FROM events");
+	assert_true(events > 60 && leases > 0 && of_vms > 0);
+	struct store *s = open_store(state);
+	assert_int_equal(strlen(store_host_id(s)), 8);
+	check_rows(s);
+	s = store_free(s);
+	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 2);
+	assert_int_equal(ask(store_path(state), tables), 11);
+	/* Dropping the old table has cut nothing from its VM. */
+	assert_int_equal(ask(store_path(state), "SELECT count(*) FROM events"), events);
+	assert_int_equal(ask(store_path(state), "SELECT sum(vm_id) FROM leases"), leases);
+	assert_int_equal(ask(store_path(state), "SELECT sum(vm_id) FROM events"), of_vms);
+	assert_int_equal(ask(store_path(state), "PRAGMA foreign_key_check"), -1);
+	/* The way back is the file as it was. */
+	assert_int_equal(ask(beside(state, ".last-good"), "PRAGMA user_version"), 1);
+	assert_int_equal(ask(beside(state, ".last-good"), "SELECT count(*) FROM events"), events);
+
+	s = open_store(state);
+	check_rows(s);
+	assert_int_equal(store_apply(s, "busy", 0, HAPPENING_KEEP, &keep, NULL, &row, &e), 1);
+	assert_int_equal(row.state, STATE_KEPT);
+	(void)go(s, "busy", HAPPENING_REPAIR);
+	(void)go(s, "busy", HAPPENING_RESET_DONE);
+	(void)go(s, "broken", HAPPENING_INSPECT);
+	add_vm(s, "new");
+	s = store_free(s);
+	s = open_store(state);
+	s = store_free(s);
+	/* The guards stand in the new table as well. */
+	assert_int_equal(raw(store_path(state), "UPDATE vms SET generation = 0 WHERE name = 'ready'") & 0xff, SQLITE_CONSTRAINT);
+	assert_int_equal(raw(store_path(state), "UPDATE vms SET slot = 0") & 0xff, SQLITE_CONSTRAINT);
+	assert_int_equal(raw(store_path(state), "UPDATE vms SET state = 'HAPPY'") & 0xff, SQLITE_CONSTRAINT);
+}
+
+/* A step that fails half-way leaves the file as it was. */
+static void test_upgrade_fails(void **state)
+{
+	struct store *s = NULL;
+	struct error e = ERROR_INIT;
+
+	make_v1(state);
+	assert_int_equal(raw(store_path(state), "CREATE TABLE pools (x)"), SQLITE_OK);
+	assert_true(store_open(store_path(state), &s, &e) < 0);
+	assert_non_null(strstr(e.text, "creating the tables"));
+	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 1);
+	assert_int_equal(ask(store_path(state), "SELECT count(*) FROM sqlite_master WHERE name = 'vms_2'"), 0);
+	assert_int_equal(raw(store_path(state), "DROP TABLE pools"), SQLITE_OK);
+	s = open_store(state);
+	check_rows(s);
+	s = store_free(s);
+}
+
+static void test_kill_in_upgrade(void **state)
+{
+	uint64_t seed = 20261129;
+	unsigned before = 0, after = 0;
+
+	for (unsigned round = 0; round < 60; round++) {
+		int status;
+		pid_t pid;
+
+		make_v1(state);
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			struct store *s = NULL;
+			_exit(store_open(store_path(state), &s, NULL) < 0);
+		}
+		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+		const struct timespec wait = {.tv_nsec = (long)(seed >> 33) % 30000000};
+		(void)nanosleep(&wait, NULL);
+		(void)kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+		/* Asked through the log of what was committed, as the next keeper does. */
+		int64_t version = ask(store_path(state), "PRAGMA user_version");
+		assert_true(version == 1 || version == 2);
+		before += version == 1;
+		after += version == 2;
+		struct store *s = open_store(state);
+		check_rows(s);
+		s = store_free(s);
+		for (const char *const *suffix = (const char *const[]){"", "-wal", "-shm", ".last-good", ".last-good.new", NULL};
+			*suffix; suffix++)
+			(void)unlink(beside(state, *suffix));
+	}
+	assert_true(before > 0 && after > 0);
+}
+
+static int note_pool(void *userdata, const struct pool_row *p)
+{
+	char *text = userdata;
+	size_t len = strlen(text);
+	(void)snprintf(text + len, 200 - len, "%s:%u,%u ", p->name, p->set.cpus, p->set.reserve_local);
+	return 0;
+}
+
+static void check_pools(struct store *s, const char *expected)
+{
+	char text[200] = "";
+	struct error e = ERROR_INIT;
+	assert_ok(store_pool_each(s, note_pool, text, &e), &e);
+	assert_string_equal(text, expected);
+}
+
+static void test_pools(void **state)
+{
+	struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
+	struct pool_row p = {.name = "default", .set = {.cpus = 2}};
+
+	check_pools(s, "");
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	p = (struct pool_row){.name = "big", .set = {.cpus = 8, .reserve_local = 1}};
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	check_pools(s, "big:8,1 default:2,0 ");
+	p.set.cpus = 4;
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	p = (struct pool_row){.name = "default"};
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	s = store_free(s);
+	s = open_store(state);
+	check_pools(s, "big:4,1 ");
+	p = (struct pool_row){.name = "No/Pool", .set = {.cpus = 1}};
+	assert_fails(store_pool_put(s, &p, &e), EINVAL, &e, "pool name");
+	s = store_free(s);
+}
+
+static void test_shared_clean_state(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
+	struct vm_row v = {.name = "a-2", .state = STATE_PLAIN, .clean_of = "a"}, row;
+
+	add_vm(s, "a");
+	assert_fails(store_vm_insert(s, &v, &e), EINVAL, &e, "no clean state of its own");
+	(void)go(s, "a", HAPPENING_ADD);
+	(void)go(s, "a", HAPPENING_MAINTAINED);
+	assert_ok(store_vm_insert(s, &v, &e), &e);
+	assert_ok(store_vm_get(s, "a-2", &row, &e), &e);
+	assert_string_equal(row.clean_of, "a");
+	(void)go(s, "a-2", HAPPENING_ADD);
+	(void)snprintf(v.name, sizeof(v.name), "a-3");
+	(void)snprintf(v.clean_of, sizeof(v.clean_of), "a-2");
+	assert_fails(store_vm_insert(s, &v, &e), EINVAL, &e, "a-2 has no clean state of its own");
+	(void)snprintf(v.clean_of, sizeof(v.clean_of), "z");
+	assert_fails(store_vm_insert(s, &v, &e), ENOENT, &e, "no VM z");
+	assert_fails(store_vm_delete(s, "a", &e), EBUSY, &e, "VM a-2 starts from the clean state of a");
+	assert_ok(store_vm_delete(s, "a-2", &e), &e);
+	assert_ok(store_vm_delete(s, "a", &e), &e);
+}
+
+static void test_short_lives(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	struct vm_row row = bring_to(s, "a", STATE_STARTING);
+
+	(void)go(s, "a", HAPPENING_START_FAILED);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)go(s, "a", HAPPENING_START);
+	row = go(s, "a", HAPPENING_STARTED);
+	assert_int_equal(row.attempts, 0);
+	assert_int_equal(row.cleared, 1);
+	row = go(s, "a", HAPPENING_SHORT_LIFE);
+	assert_int_equal(row.attempts, 2);
+	assert_int_equal(row.cleared, 0);
+	assert_string_equal(row.reason, "reason");
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)go(s, "a", HAPPENING_START);
+	assert_int_equal(go(s, "a", HAPPENING_STARTED).cleared, 2);
+	assert_int_equal(go(s, "a", HAPPENING_LEASE).cleared, 0); /* it has lived */
+	(void)go(s, "a", HAPPENING_RELEASE);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)go(s, "a", HAPPENING_START);
+	(void)go(s, "a", HAPPENING_STARTED);
+	for (int32_t i = 1; i <= 3; i++) {
+		row = go(s, "a", HAPPENING_SHORT_LIFE);
+		assert_int_equal(row.attempts, i);
+		row = go(s, "a", HAPPENING_RESET_DONE);
+		if (i == 3)
+			break;
+		(void)go(s, "a", HAPPENING_START);
+		(void)go(s, "a", HAPPENING_STARTED);
+	}
+	assert_int_equal(row.state, STATE_BROKEN);
+}
+
+static void test_kept(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
+	struct vm_row row = bring_to(s, "a", STATE_DELIVERED);
+	struct store_detail d = {.reason = "shutdown", .evidence = "/images/run/a.qcow2", .cause = HAPPENING_STOPPED};
+	struct lease_row l;
+	char lease[LEASE_ID_MAX];
+
+	(void)snprintf(lease, sizeof(lease), "%s", row.lease);
+	assert_ok(store_lease_keep(s, lease, 1000, &e), &e);
+	assert_int_equal(store_apply(s, "a", 0, HAPPENING_KEEP, &d, NULL, &row, &e), 1);
+	assert_string_equal(row.evidence, "/images/run/a.qcow2");
+	assert_string_equal(row.lease, lease);
+	assert_ok(store_lease_get(s, lease, &l, &e), &e);
+	assert_true(l.open);
+	assert_int_equal(l.keep_ms, 1000);
+	assert_string_equal(l.end_reason, "STOPPED: shutdown");
+	assert_int_equal(store_lease_renew(s, lease, 1000, &e), -EALREADY);
+	assert_ok(store_lease_keep(s, lease, 9000, &e), &e);
+	row = go(s, "a", HAPPENING_INTERRUPTED); /* another boot: from now on again, and nothing else changes */
+	assert_string_equal(row.evidence, "/images/run/a.qcow2");
+	s = store_free(s);
+	s = open_store(state);
+	(void)go(s, "a", HAPPENING_DEADLINE);
+	assert_int_equal(store_lease_keep(s, lease, 9000, &e), -EALREADY);
+	row = go(s, "a", HAPPENING_RESET_DONE);
+	assert_string_equal(row.evidence, "");
+	assert_ok(store_lease_get(s, lease, &l, &e), &e);
+	assert_false(l.open);
+	assert_string_equal(l.end_reason, "STOPPED: shutdown");
+	assert_int_equal(store_lease_keep(s, "00", 9000, &e), -ENOENT);
+
+	/* Quarantine keeps what the reset found, an inspection leaves it, a repair drops it. */
+	row = bring_to(s, "b", STATE_STARTING);
+	for (unsigned i = 0; i < 3; i++) {
+		(void)go(s, "b", HAPPENING_START_FAILED);
+		d = (struct store_detail){.evidence = i == 2 ? "/images/broken/b.qcow2" : NULL};
+		assert_int_equal(store_apply(s, "b", 0, HAPPENING_RESET_DONE, &d, NULL, &row, &e), 1);
+		if (i < 2)
+			(void)go(s, "b", HAPPENING_START);
+	}
+	assert_int_equal(row.state, STATE_BROKEN);
+	assert_string_equal(row.evidence, "/images/broken/b.qcow2");
+	uint64_t generation = row.generation;
+	row = go(s, "b", HAPPENING_INSPECT);
+	assert_int_equal(row.generation, generation + 1);
+	assert_string_equal(row.evidence, "/images/broken/b.qcow2");
+	assert_true(row.lease[0]);
+	assert_ok(store_lease_renew(s, row.lease, 1000, &e), &e);
+	row = go(s, "b", HAPPENING_EXPIRED);
+	assert_int_equal(row.attempts, 0);
+	row = go(s, "b", HAPPENING_RESET_DONE);
+	assert_string_equal(row.evidence, "");
+	assert_string_equal(row.lease, "");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, test_folder_setup, test_folder_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_upgrade),
+		TEST(test_upgrade_fails),
+		TEST(test_kill_in_upgrade),
+		TEST(test_pools),
+		TEST(test_shared_clean_state),
+		TEST(test_short_lives),
+		TEST(test_kept),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
