@@ -65,6 +65,7 @@ static void test_defaults(void **state)
 	assert_int_equal(c.virt, VIRT_AUTO);
 	assert_int_equal(c.parallel, 2);
 	assert_int_equal(c.console_max_mib, 8);
+	assert_int_equal(c.evidence_max_mib, 2048);
 	assert_int_equal(c.start_timeout_ms, 180000);
 }
 
@@ -120,7 +121,7 @@ static void test_settings(void **state)
 	write_conf(*state, "# all of them\nBOXERY_LIBVIRT_URI=qemu+unix:///system?socket=/x\nBOXERY_IMAGE_DIR=/img/\n"
 			   "BOXERY_CACHE_DIR=/cache\nBOXERY_NET_ISOLATION=off\nBOXERY_NET_SUBNET=10.0.255\n"
 			   "BOXERY_NET_NAME=ninechars\nBOXERY_VIRT=qemu\nBOXERY_PARALLEL=64\n"
-			   "BOXERY_START_TIMEOUT=5m\nBOXERY_CONSOLE_MAX=1G\n");
+			   "BOXERY_START_TIMEOUT=5m\nBOXERY_CONSOLE_MAX=1G\nBOXERY_EVIDENCE_MAX=0\n");
 	c = load();
 	assert_string_equal(c.libvirt_uri, "qemu+unix:///system?socket=/x");
 	assert_string_equal(c.image_dir, "/img");
@@ -132,6 +133,7 @@ static void test_settings(void **state)
 	assert_int_equal(c.parallel, 64);
 	assert_int_equal(c.start_timeout_ms, 300000);
 	assert_int_equal(c.console_max_mib, 1024);
+	assert_int_equal(c.evidence_max_mib, 0);
 }
 
 static void test_bad_settings(void **state)
@@ -159,6 +161,7 @@ static void test_bad_settings(void **state)
 		{ "BOXERY_PARALLEL=65", "from 1 to 64" },
 		{ "BOXERY_START_TIMEOUT=0", "between 1s and 1d" },
 		{ "BOXERY_CONSOLE_MAX=2G", "between 1M and 1024M" },
+		{ "BOXERY_EVIDENCE_MAX=much", "BOXERY_EVIDENCE_MAX" },
 	};
 	struct test_folder *f = *state;
 	struct error e = ERROR_INIT;

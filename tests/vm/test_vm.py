@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
 import jail  # noqa: E402
 from lab import BUILD, IMAGE, ROOT, WORLD, run, wait_until  # noqa: E402
-from vmctl import FORCE, PLAIN, Vm  # noqa: E402
+from vmctl import EVIDENCE, FORCE, HALT, PLAIN, Vm  # noqa: E402
 
 BASE = os.environ.get("BOXERY_TEST_BASE", os.path.join(ROOT, "image", "base", IMAGE))
 GATEWAY = "192.168.130.1"
@@ -411,7 +411,7 @@ class Lives(Case):
         self.world.inside("mount", "-o", "remount,bind,ro", folder)
         try:
             answer = self.bad(self.world.vm.call("reset", "one", generation=self.generation), -30, "run/one")
-            self.assertEqual(answer.result["step"], "destroy")
+            self.assertEqual(answer.result["step"], "lock")
         finally:
             self.world.inside("umount", folder)
         self.reset()
@@ -505,6 +505,142 @@ class Lives(Case):
         self.assertEqual(said[0], said[1])
         self.assertTrue(said[0].startswith("KVM: " if first.result["kvm"] else "software emulation (slow): "), said[0])
         self.assertNotIn("--probe", self.world.inside("virsh", "-q", "list", "--all").stdout)
+
+
+class Clone(Case):
+    """A VM on another one's clean image: its limits, a key of its holder's, what is done to it behind our back, evidence."""
+
+    @classmethod
+    def prepare(cls):
+        w = cls.world
+        for answer in (w.new("origin", 0), w.vm.call("capture", "origin"),
+                       w.vm.call("new", "clone", slot=1, cpus=2, memory_mib=1024, clean_of="origin")):
+            assert answer.ok, answer.result
+
+    def trouble(self, name="clone"):
+        return self.world.vm.call("list").entry(name)["trouble"]
+
+    def virsh(self, *args):
+        return self.world.inside("virsh", "-q", *args).stdout
+
+    def holder_ssh(self, command, **more):
+        return self.world.ssh("clone", command, **more)
+
+    def test_a_life(self):
+        w = self.world
+        delivery, w.key = w.key, os.path.join(w.dir, "holder")
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "holder", "-f", w.key])
+        with open(w.key + ".pub") as f:
+            holder = f.read().strip()
+        self.good(w.start("clone", 1, start_cpus=1, start_memory_mib=768, disk_mib_per_s=20, disk_iops=500,
+                          net_kib_per_s=512))
+        self.assertEqual(self.trouble(), "")
+        self.assertFalse(w.vm.call("list").entry("clone")["plain"])
+        self.limits_are_there()
+        # A key for the holder: only in this life, only before a delivery.
+        self.assertNotEqual(self.holder_ssh("true", check=False).returncode, 0)
+        self.bad(w.vm.call("grant", "clone", generation=2, key_line=holder), ESTALE, "runs in its life 1")
+        self.bad(w.vm.call("grant", "clone", generation=1, key_line="command=\"x\" " + holder), EINVAL)
+        for _ in range(2):
+            self.good(w.vm.call("grant", "clone", generation=1, key_line=holder))
+        self.assertEqual(self.holder_ssh("wc -l </run/boxery/authorized_keys").stdout.strip(), "2")
+        self.limits_work()
+        self.holder_ssh("mkdir /run/boxery/job")
+        self.bad(w.vm.call("grant", "clone", generation=1, key_line=holder), -5, "delivery was made")
+        w.key = delivery
+        # It is held fast by its clone.
+        self.bad(w.vm.call("remove", "origin", flags=FORCE), EBUSY, "clone lives from the clean image of origin")
+        self.bad(w.vm.call("capture", "origin"), EBUSY, "clone is running")
+        self.bad(w.vm.call("capture", "clone"), EINVAL, "no disk of its own")
+        self.bad(w.start("clone", 2, PLAIN), EINVAL, "no disk of its own")
+        self.behind_our_back()
+        self.evidence()
+
+    def limits_are_there(self):
+        self.assertEqual(self.virsh("dominfo", "clone").split("Max memory:")[1].split()[0], str(768 * 1024))
+        disk = dict(line.split(":") for line in self.virsh("blkdeviotune", "clone", "vda").replace(" ", "").splitlines())
+        self.assertEqual((disk["total_bytes_sec"], disk["total_iops_sec"]), (str(20 << 20), "500"))
+        rules = self.world.inside("nft", "list", "table", "bridge", "boxery_rate_boxery_11").stdout
+        self.assertEqual(rules.count("limit rate over 512 kbytes/second"), 2)
+
+    def limits_work(self):
+        start = time.monotonic()
+        self.holder_ssh("dd if=/dev/zero of=/var/tmp/x bs=1M count=60 oflag=direct 2>/dev/null; rm /var/tmp/x")
+        self.assertGreater(time.monotonic() - start, 2.2)
+        start = time.monotonic()
+        self.holder_ssh("head -c 2000000 /dev/zero")
+        out = time.monotonic() - start
+        start = time.monotonic()
+        run(self.world.enter() + ["bash", "-c", "head -c 2000000 /dev/zero | ssh -i %s -o UserKnownHostsFile=%s -o BatchMode=yes "
+                                  "root@192.168.130.11 'cat >/dev/null'" % (self.world.key, self.world.dir + "/known-clone")])
+        self.assertGreater(min(out, time.monotonic() - start), 2.5)
+
+    def behind_our_back(self):
+        w, overlay = self.world, self.world.path("run", "clone.qcow2")
+        run([WORLD, "restart-libvirtd", w.dir])
+        self.assertEqual(self.trouble(), "")
+        os.rename(overlay, overlay + ".aside")
+        self.assertIn("was deleted", self.trouble())
+        shutil.copy2(overlay + ".aside", overlay)
+        self.assertIn("was replaced by another file", self.trouble())
+        os.rename(overlay + ".aside", overlay)
+        self.assertEqual(self.trouble(), "")
+        settings = w.path("vms", "clone.env")
+        os.rename(settings, settings + ".aside")
+        self.assertIn("settings file vms/clone.env is missing", self.trouble())
+        os.rename(settings + ".aside", settings)
+        clean = w.path("images", "origin@boxery-clean", "disk.qcow2")
+        stat = os.stat(clean)
+        os.utime(clean)
+        self.assertIn("clean image of origin is not the file", self.trouble())
+        self.assertIn("clean image of origin is not the file", self.trouble("origin"))
+        os.utime(clean, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        twin = os.path.join(w.dir, "twin.xml")
+        with open(twin, "w") as f:
+            f.write("<domain type='qemu'><name>twin</name><metadata><vm xmlns='urn:boxery:vm:1' name='clone' generation='1' "
+                    "net='boxery'/></metadata><memory unit='MiB'>64</memory>"
+                    "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>")
+        self.virsh("create", twin)
+        self.assertIn("another domain, twin, carries a copy of its mark", self.trouble())
+        self.assertIsNone(w.vm.call("list").entry("twin"))
+        self.virsh("destroy", "twin")
+        xml = os.path.join(w.dir, "clone.xml")
+        with open(xml, "w") as f:
+            f.write(self.virsh("dumpxml", "clone"))
+        self.virsh("define", xml)
+        self.assertIn("somebody has defined its domain", self.trouble())
+        self.virsh("undefine", "clone")
+        self.virsh("suspend", "clone")
+        self.assertIn("was paused by somebody", self.trouble())
+        self.virsh("resume", "clone")
+        self.assertEqual(self.trouble(), "")
+        self.virsh("snapshot-create-as", "clone", "--disk-only", "--no-metadata", "--diskspec",
+                   "vda,file=" + w.path("run", "stray"))
+        self.assertIn("its disk has 4 layers, not 3", self.trouble())
+        os.unlink(w.path("run", "stray"))
+
+    def evidence(self):
+        w, watch = self.world, self.world.vm.watch()
+        kept = w.path("broken", "clone.qcow2")
+        watch.wait("entry", name="clone")
+        self.virsh("destroy", "clone")
+        watch.wait("stopped", 10, name="clone", generation=1)
+        watch.close()
+        self.assertEqual(self.trouble(), "")
+        answer = self.good(w.vm.call("reset", "clone", generation=1, flags=HALT))
+        self.assertEqual(answer.text, w.path("run", "clone.qcow2"))
+        self.assertTrue(os.path.exists(answer.text))
+        for _ in range(2):
+            answer = self.good(w.vm.call("reset", "clone", generation=1, flags=EVIDENCE))
+            self.assertEqual(answer.text, kept)
+        self.assertFalse(os.path.exists(w.path("run", "clone.qcow2")))
+        self.assertNotIn("boxery_rate", w.inside("nft", "list", "tables").stdout)
+        w.inside("qemu-img", "check", "-q", kept)
+        self.bad(w.start("clone", 1), ESTALE, "is refused")
+        self.good(w.vm.call("reset", "clone", generation=1))
+        self.assertEqual(os.listdir(w.path("broken")), [])
+        self.good(w.vm.call("remove", "clone"))
+        self.good(w.vm.call("remove", "origin"))
 
 
 if __name__ == "__main__":

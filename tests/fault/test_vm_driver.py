@@ -1,0 +1,372 @@
+#!/usr/bin/python3
+"""boxery-vm on libvirt's test driver, spoken to in the keeper's place: clones, evidence, doubt, and what is left behind."""
+import hashlib
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "lib"))
+from lab import ROOT, WORLD, run  # noqa: E402
+from vmctl import EVIDENCE, FORCE, HALT, PLAIN, Vm  # noqa: E402
+
+PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
+URI = "test+unix:///default"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOy6LJPeQVBIOVlmPvbDHPH"
+ENOENT, EIO, EBUSY, EEXIST, EINVAL, ENOMEM, ETIMEDOUT, ENOTCONN, ESTALE = -2, -5, -16, -17, -22, -12, -110, -107, -116
+
+
+class Driver(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = os.path.join(ROOT, "w", "vmdriver")
+        run([WORLD, "stop", cls.dir], check=False)
+        shutil.rmtree(cls.dir, ignore_errors=True)
+        run([WORLD, "start", cls.dir])
+        cls.told = os.path.join(cls.dir, "told")
+        os.mkdir(cls.told)
+        os.environ["BOXERY_TESTDRIVER"] = cls.told
+        cls.vm = Vm(world=cls.dir, program=PROGRAM)
+        cls.setting("BOXERY_LIBVIRT_URI", URI)
+        cls.make_base()
+        # One connection that is held keeps the driver's state.
+        cls.hold = cls.vm.watch()
+        cls.hold.wait("snapshot")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.hold.close()
+        run([WORLD, "stop", cls.dir], check=False)
+        shutil.rmtree(cls.dir, ignore_errors=True)
+
+    @classmethod
+    def make_base(cls):
+        folder = cls.path("base", "tiny")
+        os.makedirs(folder)
+        files = {"vmlinuz": "", "initrd": "", "disk.qcow2": "a base\n", "manifest.env":
+                 "ARCH=%s\nKERNEL=vmlinuz\nINITRD=initrd\nCMDLINE=quiet\nDISK_SHA256=%s\n" % (
+                     os.uname().machine, hashlib.sha256(b"a base\n").hexdigest())}
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w") as f:
+                f.write(text)
+
+    @classmethod
+    def setting(cls, key, value):
+        path = os.path.join(cls.dir, "config", "host.env")
+        with open(path) as f:
+            lines = [line for line in f if not line.startswith(key + "=")]
+        with open(path, "w") as f:
+            f.writelines(lines + ["%s=%s\n" % (key, value)])
+
+    @classmethod
+    def path(cls, *parts):
+        return os.path.join(cls.dir, "image", *parts)
+
+    def setUp(self):
+        self.generation = {}
+        self.good(self.vm.call("new", "a", slot=0, cpus=1, memory_mib=256, disk_gib=2, image="tiny"))
+        self.good(self.vm.call("capture", "a"))
+        self.good(self.vm.call("new", "b", slot=1, cpus=1, memory_mib=256, clean_of="a"))
+
+    def tearDown(self):
+        shutil.rmtree(self.told)
+        os.mkdir(self.told)
+        for e in reversed(self.vm.call("list").entries):
+            self.vm.call("remove", e["name"], flags=FORCE)
+        for e in self.vm.call("list").entries:
+            self.good(self.vm.call("remove", e["name"], flags=FORCE))
+        # Nothing of a VM that is gone stays, in files or in libvirt.
+        left = [os.path.join(d, n) for part in ("images", "vms", "run", "broken", "console")
+                for d, _, names in os.walk(self.path(part)) for n in names if n != ".network.lock"]
+        self.assertEqual(left, [])
+        self.assertEqual(self.virsh("list", "--all", "--name").split(), ["test"])
+
+    def good(self, answer):
+        self.assertTrue(answer.ok, answer.result)
+        return answer
+
+    def bad(self, answer, code, *words):
+        self.assertIsNotNone(answer.result)
+        self.assertEqual(answer.code, code, answer.result)
+        for word in words:
+            self.assertIn(word, answer.text)
+
+    def virsh(self, *args):
+        return run([WORLD, "run", self.dir, "--", "virsh", "-q", "-c", URI, *args]).stdout
+
+    def create(self, xml, verb="create"):
+        path = os.path.join(self.dir, "x.xml")
+        with open(path, "w") as f:
+            f.write(xml)
+        self.virsh(verb, path)
+
+    def tell(self, what, text=""):
+        with open(os.path.join(self.told, what), "w") as f:
+            f.write(text)
+
+    def start(self, name="b", **more):
+        self.generation[name] = self.generation.get(name, 0) + 1
+        return self.vm.call("start", name, generation=self.generation[name], key_line=KEY, **more)
+
+    def reset(self, name="b", **more):
+        return self.vm.call("reset", name, generation=self.generation[name], **more)
+
+    def entry(self, name="b"):
+        return self.vm.call("list").entry(name)
+
+    def doubt(self, *words, name="b"):
+        trouble = self.entry(name)["trouble"]
+        self.assertEqual(bool(words), bool(trouble), trouble)
+        for word in words:
+            self.assertIn(word, trouble)
+
+    def test_clones(self):
+        call = self.vm.call
+        self.good(call("new", "b", slot=1, cpus=1, memory_mib=256, clean_of="a"))
+        self.bad(call("new", "b", slot=1, cpus=1, memory_mib=256, disk_gib=2, image="tiny"), EEXIST, "other settings")
+        self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="b"), EINVAL, "name that one")
+        self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="c"), EINVAL, "its own")
+        self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="x"), ENOENT, "no VM named x")
+        self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="../a"), EINVAL, "is not a name")
+        self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="a", image="other"), EINVAL, "not other")
+        self.bad(call("new", "c", slot=1, cpus=1, memory_mib=256, clean_of="a"), EEXIST, "slot 1 is b's")
+        self.bad(call("capture", "b"), EINVAL, "capture that one")
+        self.bad(self.start(flags=PLAIN), EINVAL, "no disk of its own")
+        self.good(self.start())
+        entry = self.entry()
+        self.assertEqual((entry["plain"], entry["slot"], entry["address"]), (0, 1, "127.77.0.11"))
+        self.assertNotEqual(entry["address"], self.entry("a")["address"])
+        self.bad(call("capture", "a"), EBUSY, "b is running")
+        self.bad(call("remove", "a"), EBUSY, "remove that one first")
+        self.bad(call("remove", "a", flags=FORCE), EBUSY, "remove that one first")
+        self.good(self.reset())
+        # A new clean state is what its next life has.
+        before = os.stat(self.path("images", "a@boxery-clean", "disk.qcow2")).st_ino
+        self.good(call("capture", "a"))
+        self.assertNotEqual(os.stat(self.path("images", "a@boxery-clean", "disk.qcow2")).st_ino, before)
+        self.good(self.start())
+        self.doubt()
+
+    def test_limits(self):
+        self.good(self.start(start_memory_mib=512, disk_mib_per_s=10, disk_iops=100, net_kib_per_s=1000))
+        xml = self.virsh("dumpxml", "b")
+        for words in (">524288</memory>", "<total_bytes_sec>10485760<", "<total_iops_sec>100<"):
+            self.assertIn(words, xml)
+        self.good(self.reset())
+        self.bad(self.start(start_memory_mib=10 ** 9), ENOMEM, "does not fit")
+        self.bad(self.start(start_cpus=1000), EINVAL, "CPUs")
+        self.good(self.start())
+        self.assertNotIn("iotune", self.virsh("dumpxml", "b"))
+
+    def test_evidence(self):
+        overlay, kept = self.path("run", "b.qcow2"), self.path("broken", "b.qcow2")
+        self.good(self.start())
+        with open(overlay, "a") as f:
+            f.write("life 1\n")
+        answer = self.good(self.reset(flags=HALT))
+        self.assertEqual((answer.text, self.entry()["running"]), (overlay, 0))
+        self.bad(self.vm.call("start", "b", generation=1, key_line=KEY), ESTALE, "is refused")
+        for _ in range(2):
+            self.assertEqual(self.good(self.reset(flags=EVIDENCE)).text, kept)
+        with open(kept) as f:
+            self.assertIn("life 1", f.read())
+        self.assertFalse(os.path.exists(overlay))
+        self.good(self.reset())
+        self.assertFalse(os.path.exists(kept))
+        self.assertIn("no disk of this life", self.good(self.reset(flags=EVIDENCE)).text)
+        # Too large: dropped, and what was kept of an earlier life with it.
+        self.good(self.start())
+        self.good(self.reset(flags=EVIDENCE))
+        self.setting("BOXERY_EVIDENCE_MAX", "0")
+        try:
+            self.good(self.start())
+            answer = self.good(self.reset(flags=EVIDENCE))
+            self.assertRegex(answer.text, "^not kept: .*BOXERY_EVIDENCE_MAX")
+            self.assertIn("not kept", answer.steps[-1]["text"])
+            self.assertEqual((os.path.exists(overlay), os.path.exists(kept)), (False, False))
+        finally:
+            self.setting("BOXERY_EVIDENCE_MAX", "2G")
+        self.good(self.start())
+        self.good(self.reset(flags=EVIDENCE))
+
+    def test_grant(self):
+        self.bad(self.vm.call("grant", "b", generation=1, key_line=KEY), ENOTCONN, "not running")
+        self.good(self.start())
+        self.good(self.vm.call("grant", "b", generation=1, key_line=KEY))
+        self.bad(self.vm.call("grant", "b", generation=2, key_line=KEY), ESTALE, "life 1, not 2")
+        self.bad(self.vm.call("grant", "b", generation=1, key_line="command=\"x\" " + KEY), EINVAL, "its type")
+        self.bad(self.vm.call("grant", "b", generation=1, key_line=KEY + "\n" + KEY), EINVAL)
+        self.bad(self.vm.call("grant", "nobody", generation=1, key_line=KEY), ENOTCONN)
+
+    def test_files_taken_away(self):
+        self.good(self.start())
+        self.doubt()
+        overlay = self.path("run", "b.qcow2")
+        os.rename(overlay, overlay + "x")
+        self.doubt("run/b.qcow2, was deleted")
+        shutil.copy2(overlay + "x", overlay)
+        self.doubt("was replaced by another file")
+        os.rename(overlay + "x", overlay)
+        clean = self.path("images", "a@boxery-clean", "disk.qcow2")
+        stat = os.stat(clean)
+        with open(clean, "a") as f:
+            f.write("x")
+        for name in "ab":
+            self.doubt("the clean image of a is not the file it was", name=name)
+        # The listing of watch tells of those that are off as well.
+        watch = self.vm.watch()
+        self.assertIn("clean image", watch.wait("entry", name="a")["trouble"])
+        watch.close()
+        os.truncate(clean, stat.st_size)
+        os.utime(clean, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        self.doubt()
+        os.rename(self.path("images", "a@boxery-clean"), self.path("images", "x"))
+        self.doubt("a has no clean image")
+        os.rename(self.path("images", "x"), self.path("images", "a@boxery-clean"))
+        base = self.path("base", "tiny", "disk.qcow2")
+        stat = os.stat(base)
+        os.utime(base)
+        self.doubt("base image tiny was replaced or changed")
+        os.utime(base, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        os.rename(self.path("vms", "b.env"), self.path("x.env"))
+        self.doubt("vms/b.env is missing")
+        os.rename(self.path("x.env"), self.path("vms", "b.env"))
+        with open(self.path("run", "b.gen")) as f:
+            record = f.read()
+        with open(self.path("run", "b.gen"), "w") as f:
+            f.write(record.replace("GENERATION=1", "GENERATION=7"))
+        self.doubt("says life 1, but run/b.gen says 7")
+        with open(self.path("run", "b.gen"), "w") as f:
+            f.write(record)
+        self.doubt()
+
+    def test_domains_edited(self):
+        self.good(self.start())
+        xml = self.virsh("dumpxml", "b")
+        twin = re.sub("<uuid>.*</uuid>", "", xml).replace("<name>b</name>", "<name>twin</name>")
+        self.create(twin)
+        self.doubt("another domain, twin, carries a copy of its mark")
+        self.assertIsNone(self.entry("twin"))
+        self.virsh("destroy", "twin")
+        self.create(xml, "define")
+        self.doubt("somebody has defined its domain")
+        self.virsh("undefine", "b")
+        self.virsh("suspend", "b")
+        self.doubt("was paused by somebody")
+        self.virsh("resume", "b")
+        self.doubt()
+        # Ended and started again by somebody, from what libvirt said of it.
+        self.virsh("destroy", "b")
+        self.assertEqual(self.entry()["running"], 0)
+        self.doubt()
+        self.create(xml)
+        self.doubt("is not the one boxery started")
+        self.good(self.reset())
+        self.create(xml, "define")
+        self.doubt("somebody has defined a domain for it")
+        self.virsh("undefine", "b")
+        for edit, word in (("<disk type='file' device='disk'><source file='/x'/><target dev='vdb'/></disk>", "it has 2 disks"),
+                           ("<filesystem><source dir='/'/><target dir='x'/></filesystem>", "a device <filesystem>"),
+                           ("<interface type='user'/>", "it has 2 network cards")):
+            self.good(self.start())
+            good = self.virsh("dumpxml", "b")
+            domain_id = int(re.search("id='([0-9]+)'", good)[1])
+            self.virsh("destroy", "b")
+            self.create(good.replace("</devices>", edit + "</devices>"))
+            # As if it were the very domain, so that the description is what gives it away.
+            path = self.path("run", "b.gen")
+            with open(path) as f:
+                record = f.read()
+            with open(path, "w") as f:
+                f.write(record.replace("DOMAIN_ID=%d\n" % domain_id, ""))
+            self.doubt(word)
+            self.good(self.reset())
+
+    def test_strangers(self):
+        foreign = "<domain type='test'><name>%s</name><memory unit='MiB'>64</memory><os><type>hvm</type></os>%s</domain>"
+        mark = "<metadata><vm xmlns='urn:boxery:vm:1' name='%s' generation='3' net='%s'/></metadata>"
+        self.create(foreign % ("b", ""))
+        self.doubt("domain of its name that boxery did not make")
+        self.bad(self.start(), EEXIST, "was not made by boxery")
+        self.virsh("destroy", "b")
+        self.create(foreign % ("b", mark % ("ghost", "boxery")))
+        self.doubt("domain of its name that boxery did not make")
+        ghost = self.entry("ghost")
+        self.assertEqual((ghost["running"], ghost["slot"]), (0, 0))
+        self.assertIn("another domain, b, carries a copy", ghost["trouble"])
+        self.virsh("destroy", "b")
+        # Of another network's boxery: nobody's business.
+        self.create(foreign % ("c", mark % ("c", "other")))
+        self.assertIsNone(self.entry("c"))
+        self.virsh("destroy", "c")
+        # Ours by its mark, but of no VM here.
+        self.create(foreign % ("c", mark % ("c", "boxery")))
+        entry = self.entry("c")
+        self.assertEqual((entry["running"], entry["generation"]), (1, 3))
+        self.assertIn("vms/c.env is missing", entry["trouble"])
+        self.good(self.vm.call("reset", "c", generation=3))
+        self.assertIsNone(self.entry("c"))
+        os.unlink(self.path("run", "c.gen"))
+        os.unlink(self.path("run", "c.lock"))
+
+    def test_dirty_or_dead(self):
+        """The stand-in guest notices what a real one would."""
+        for what, code, word in (("b.begin", EIO, "status 1"), ("b.dies", ENOTCONN, "ended by itself"),
+                                 ("b.filter", ENOTCONN, "not in force"), ("disk", -28, "no disk can be made")):
+            self.tell(what)
+            self.bad(self.start(), code, word)
+            self.assertEqual(self.entry()["running"], 0)
+            os.unlink(os.path.join(self.told, what))
+            self.good(self.reset())
+        self.tell("b.agent")
+        self.bad(self.start(timeout_ms=300), ETIMEDOUT, "did not answer")
+        os.unlink(os.path.join(self.told, "b.agent"))
+        self.good(self.reset())
+        self.tell("b.delay", "1000")
+        starting = threading.Timer(0.5, self.soil)
+        starting.start()
+        self.bad(self.start(), ESTALE, "is not clean")
+        starting.join()
+        self.good(self.reset())
+
+    def soil(self):
+        with open(self.path("run", "b.qcow2"), "a") as f:
+            f.write("somebody was here\n")
+
+    def test_no_doubt_while_it_is_worked_on(self):
+        self.tell("b.delay", "1500")
+        starting = threading.Thread(target=lambda: self.good(self.start()))
+        starting.start()
+        time.sleep(0.7)
+        os.rename(self.path("run", "b.qcow2"), self.path("run", "x"))
+        self.doubt()
+        os.rename(self.path("run", "x"), self.path("run", "b.qcow2"))
+        starting.join()
+        self.doubt()
+
+    def test_killed_in_the_middle(self):
+        self.tell("b.delay", "5000")
+        self.generation["b"] = 1
+        child, sock = self.vm.spawn("start", "b", generation=1, key_line=KEY)
+        time.sleep(0.7)
+        child.kill()
+        child.wait()
+        sock.close()
+        self.assertEqual(self.entry()["running"], 1)
+        os.unlink(os.path.join(self.told, "b.delay"))
+        self.bad(self.start(), ESTALE, "reset it first")
+        self.good(self.reset())
+        self.assertEqual(self.entry()["running"], 0)
+        self.good(self.start())
+        self.doubt()
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("skipped: namespaces and a libvirtd of one's own need root")
+        sys.exit(77)
+    unittest.main(verbosity=2)
