@@ -6,17 +6,19 @@ import os
 import random
 import threading
 
-from keeper_world import BIND, WAIT, Case, Client, Gone, Refused, main, memfd, time, until
+from keeper_world import BIND, LOOK, WAIT, Case, Client, Gone, Refused, main, memfd, time, until
 
 SECONDS = float(os.environ.get("BOXERY_SECONDS", "15"))
 SEED = int(os.environ.get("BOXERY_SEED", random.SystemRandom().randrange(1 << 32)))
-NAMES = ["a", "b", "c", "d"]
+NAMES = ["a", "b", "c", "c-2", "c-3"]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGhYQ0hhdGVzdGtleXRlc3RrZXl0ZXN0a2V5dGVzdA me"
 HOW = {
     "START": ["once fail 5 agent no", "once crash", "once noresult", "once garbage", "once late", "slow 60", "once badkey", None,
               None, None],
     "RESET": ["once fail 5 destroy no", "once crash", "once late", "slow 40", "once twice", None, None, None],
     "FILTER": ["once fail 2 filter no", "once crash", None, None],
     "deliver": ["once fail 5 no", "once crash", "once late", "once sentfail 110 no", "slow 50", None, None, None],
+    "GRANT": ["once fail 5 agent no", "once crash", "slow 40", None, None],
     "WATCH": ["once crash", "once garbage", None, None, None],
 }
 
@@ -47,10 +49,18 @@ class Holder(threading.Thread):
 
     def job(self, c):
         r = self.random
-        lease = c.call("LEASE", holder="h", pool="default", ttl_ms=r.choice([150, 3000, 60000]), wait_ms=500,
-                       flags=r.choice([0, 0, BIND]))
+        text = r.choice(["", "", "", KEY])
+        lease = c.call("LEASE", holder=r.choice(["h", "g"]) if text else r.choice(["h", "github-runner", "github-runner-local"]),
+                       pool="default", ttl_ms=r.choice([150, 3000, 60000]), wait_ms=500, flags=r.choice([0, 0, BIND]), text=text)
         if r.random() < 0.15:
             return  # goes away without a word
+        if r.random() < 0.1:
+            c.call("RENEW", lease=lease["lease"], ttl_ms=r.choice([50, 5000]), flags=r.choice([0, 1]))
+        if r.random() < 0.15:
+            c.call("POOL_KEEP", name=lease["name"], ttl_ms=r.choice([1, 100, 1500]))
+        if text:
+            c.call("RELEASE", lease=lease["lease"])
+            return
         if r.random() < 0.8:
             fd = memfd(b"x" * 100)
             try:
@@ -75,7 +85,10 @@ class Random(Case):
     def test_random(self):
         print("seed", SEED, flush=True)
         w, r = self.w.start(), random.Random(SEED)
-        w.pool_vm(*NAMES)
+        w.pool_vm("a", "b")
+        w.new("c")
+        w.call("POOL_ADD", name="c", count=3, flags=WAIT)
+        w.call("POOL_SET", pool="default", reserve_service=1, reserve_local=1)
         stop = threading.Event()
         holders = [Holder(w, SEED + i, stop) for i in range(6)]
         for h in holders:
@@ -105,10 +118,19 @@ class Random(Case):
             elif what < 0.8:
                 w.end()
                 w.start()
-            elif what < 0.9:
+            elif what < 0.85:
+                name = r.choice(NAMES)
+                w.write("world/trouble/" + name, "somebody edited it\n")
+                time.sleep(r.uniform(0.02, 0.3))
+                os.unlink(w.path("world/trouble", name))
+            elif what < 0.95:
                 try:
                     for name, v in w.vms().items():
-                        if v["state"] == "BROKEN":
+                        if v["state"] == "BROKEN" and r.random() < 0.3:
+                            seen = w.call("LEASE", name=name, holder="admin", flags=LOOK, ttl_ms=r.choice([50, 60000]))
+                            if r.random() < 0.7:
+                                w.call("RELEASE", lease=seen["lease"])
+                        elif v["state"] in ("BROKEN", "KEPT"):
                             w.call("POOL_REPAIR", name=name)
                 except (Gone, Refused, ConnectionError):
                     pass
@@ -123,6 +145,11 @@ class Random(Case):
                 w.call("RELEASE", lease=lease["lease"])
             except Refused as e:
                 self.assertEqual(e.code, -114)
+        for name in NAMES:
+            try:
+                w.call("POOL_KEEP", name=name)
+            except Refused as e:
+                self.assertEqual(e.code, -114)
         until(lambda: all(v["state"] in ("READY", "BROKEN") for v in w.vms().values()), 20)
         for name, v in w.vms().items():
             if v["state"] == "BROKEN":
@@ -132,7 +159,12 @@ class Random(Case):
         self.assertEqual(w.leases(), {})
         self.assertGreater(deaths, 0)
         until(lambda: len(w.children()) == 1)
-        print("deaths", deaths, "deliveries", len(w.delivered()), "starts", len(w.ops("START")) // 2, flush=True)
+        self.assertEqual(sorted(os.listdir(w.path("world/run"))), NAMES)
+        self.assertEqual(os.listdir(w.path("world/broken")), [])
+        granted = [tuple(x.split(" ")[:2]) for x in w.lines("grants.log")]
+        self.assertEqual(len(granted), len(set(granted)), "a life got two keys")
+        self.assertFalse(set(granted) & {(n, str(g)) for n, g in w.delivered()}, "a life got a key and a secret")
+        print("deaths", deaths, "keys", len(granted), "deliveries", len(w.delivered()), "starts", len(w.ops("START")) // 2, flush=True)
 
 
 if __name__ == "__main__":
