@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #define LEASE_TTL_MS_DEFAULT (2ull * 3600 * 1000)
 
@@ -115,7 +116,7 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 	if (cli_wait_call(client, r, signal_fd, r->wait_ms + CLI_CALL_TIMEOUT_MS, &reply, &late, e) < 0) {
 		if (late)
 			give_back(&conf, &reply);
-		if (e->code == EAGAIN && !w->broken)
+		if (e->code == EAGAIN && !w->broken && !strstr(e->text, "boxery-host "))
 			(void)error_set(e, EAGAIN, "%s; %s%s", e->text, w->wait ? "waited in vain for " : "--wait TIME waits for "
 					"a clean one", w->wait ? cli_duration_text(w->wait, waited) : "");
 		return cli_fail(e);

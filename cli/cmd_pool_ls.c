@@ -30,7 +30,8 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 	table_states(table, 2);
 	json_array_foreach(vms, i, vm)
 	{
-		char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX], age[CLI_DURATION_MAX];
+		char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX], age[CLI_DURATION_MAX], trouble[ERROR_TEXT_MAX],
+				why[2 * ERROR_TEXT_MAX + 8];
 		json_int_t age_ms = json_integer_value(json_object_get(vm, "age_ms"));
 		const char *cells[ARRAY_SIZE(keys)];
 
@@ -39,9 +40,10 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 		/* Of another boot of the host: how long is not known, only since when by the clock on the wall. */
 		cells[3] = age_ms >= 0 ? cli_duration_text((uint64_t)age_ms, age) :
 					 json_text(vm, "since", scratch[3], sizeof(scratch[3]));
-		/* What is wrong right now says more than what went wrong last. */
-		if (json_string_length(json_object_get(vm, "trouble")))
-			cells[9] = json_text(vm, "trouble", scratch[9], sizeof(scratch[9]));
+		/* What went wrong last, and what is wrong right now. */
+		(void)json_text(vm, "trouble", trouble, sizeof(trouble));
+		(void)str_format(why, "%s%s%s", scratch[9], scratch[9][0] && trouble[0] ? "; now " : "", trouble);
+		cells[9] = why;
 		table_add(table, cells);
 	}
 	table_print_rows(table, max_lines);
