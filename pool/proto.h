@@ -48,7 +48,7 @@
  * LEASE: a name wins over a pool. ttl_ms 0 is KEEPER_TTL_DEFAULT_MS. wait_ms that passes in vain is -EAGAIN too.
  *
  * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
- * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, kept_for_ms, clean_of: whose clean state it starts from,
+ * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, or why it is not, kept_for_ms, clean_of: whose clean state it starts from,
  *          trouble: what is wrong with its files or domain right now, as libvirt or the host show it)
  *          name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
  *          (what libvirt said last) work (operation under way, or "") lease holder since age_ms (-1: of another boot)

@@ -134,7 +134,7 @@ static int configure(struct store *s, struct error *e)
 			e, EROFS, "%s cannot be written: check its file system, owner and mode", s->path);
 	return store_exec(s,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
-		"PRAGMA temp_store = MEMORY",
+		"PRAGMA temp_store = MEMORY; PRAGMA cache_size = -1024", /* KiB; 2 MiB would be the default */
 		"opening the database", e);
 }
 

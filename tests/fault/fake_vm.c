@@ -28,7 +28,9 @@
 
 #define SOCKET 3
 #define WATCH_POLL_MS 15
+#ifndef WATCH_LISTING_EVERY
 #define WATCH_LISTING_EVERY 14 /* polls */
+#endif
 
 static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
 		"WATCH", "GRANT"};
