@@ -92,6 +92,7 @@ static int see_interfaces(struct domain_seen *s, const char *from, const char *e
 {
 	for (const char *p = from; (p = tag_find(p, end, "interface")); p++) {
 		const char *close = strstr(p, "</interface>"), *mac, *target;
+		char text[64];
 
 		if (!close || close > end)
 			return -EBADMSG;
@@ -99,10 +100,10 @@ static int see_interfaces(struct domain_seen *s, const char *from, const char *e
 		target = tag_find(p, close, "target");
 		if (s->interfaces++ > 0)
 			continue;
-		if (mac)
-			(void)attribute(mac, "address", s->mac, sizeof(s->mac));
-		if (target)
-			(void)attribute(target, "dev", s->tap, sizeof(s->tap));
+		if (mac && attribute(mac, "address", text, sizeof(text)) == 0)
+			str_show_n(s->mac, sizeof(s->mac), text, strlen(text));
+		if (target && attribute(target, "dev", text, sizeof(text)) == 0)
+			str_show_n(s->tap, sizeof(s->tap), text, strlen(text));
 	}
 	return 0;
 }

@@ -1,5 +1,6 @@
-/* What guests, libvirt and tools say to boxery-vm: the answer to begin, metadata, nft listings, settings. */
+/* What guests, libvirt and tools say to boxery-vm: the answer to begin, metadata, a domain's description, nft listings, settings. */
 #include "fuzz.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "vm/begin.h"
 #include "vm/domain.h"
@@ -11,12 +12,15 @@
 static const struct hostconf conf = {
 	.net_name = "boxery", .net_subnet = "192.168.130", .net_isolation = true};
 
+static const char *const layers[] = {"/b/run/one.qcow2", "/b/base/d/disk.qcow2"};
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct error e = ERROR_INIT;
 	char name[VM_NAME_MAX];
 	char *text = malloc(size + 1);
 	struct begin_answer a;
+	struct domain_seen seen;
 	struct settings s;
 	struct slot slot;
 	uint64_t generation;
@@ -33,6 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(name_valid(name));
 	if (slot_derive(&conf, 0, &slot, &e) < 0)
 		abort();
+	if (domain_seen_parse(text, &seen, &e) == 0) {
+		assert(str_is_terminated(seen.mac, sizeof(seen.mac)) && str_is_terminated(seen.tap, sizeof(seen.tap)));
+		for (size_t i = 0; i < DOMAIN_LAYERS_MAX; i++)
+			assert(str_is_terminated(seen.layers[i], sizeof(seen.layers[i])));
+		if (domain_seen_check(&seen, layers, ARRAY_SIZE(layers), &slot, &e) < 0)
+			assert(e.code > 0 && !strchr(e.text, '\n'));
+	}
 	(void)nwfilter_listing_check(text, &slot, &e);
 	(void)guard_listing_check(&conf, text, &e);
 	if (settings_parse("one", "one.env", (const char *)data, size, &s, &e) == 0)
