@@ -6,6 +6,7 @@ Each scenario runs in a process and a network namespace of its own."""
 import concurrent.futures
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -428,6 +429,61 @@ def killed_around_every_step(h):
         h.finished(job, timeout=150)
     h.settled(150)
     assert len([r for r in h.emulator.runners() if r["jobs"]]) == 4
+
+
+@scenario
+def filter_not_in_force(h):
+    """The keeper's refusal, whatever its code, is a refusal: a few registrations, the reason once, and it goes on when the
+    filter is there."""
+    h.world.script("FILTER", "fail 107 filter the network filter of boxery-10 is not in force")
+    h.start()
+    job = h.job()
+    time.sleep(45)
+    assert 3 <= len(h.mints()) <= 6, len(h.mints())
+    assert h.text().count(": not delivered: ") == 1, h.text()
+    h.world.script("FILTER", None)
+    h.finished(job, timeout=120)
+    h.settled(120)
+    assert set(h.outcomes()) == {"delivery failed", "succeeded"}, h.outcomes()
+
+
+@scenario
+def mint_409_for_ever(h):
+    h.emulator.fault("POST", "generate-jitconfig$", "answer", status=409, count=-1, body={
+        "message": "Already exists - A runner with the name X already exists.", "documentation_url": "https://docs"})
+    h.start()
+    job = h.job()
+    time.sleep(45)
+    assert 3 <= len(h.mints()) <= 6, len(h.mints())
+    h.emulator.clear_faults()
+    h.finished(job, timeout=120)
+    h.settled(150)
+
+
+@scenario
+def the_job_has_its_own_time(h):
+    h.start()
+    job = h.job("sleep 8")
+    h.busy()
+    until(lambda: any(v["expires_in_ms"] <= 6 * 3600 * 1000 for v in h.world.leases().values()), 10)
+    assert all(v["expires_in_ms"] > 6 * 3600 * 1000 - 60000 for v in h.world.leases().values()), h.world.leases()
+    done_once(h, job)
+
+
+@scenario
+def interrupted_in_a_terminal(h):
+    """Ctrl-C goes to everybody in the terminal; what the service still has to tidy up, it can."""
+    h.service = subprocess.Popen([h.world.path("bin/boxery-runners")], env=h.world.env, stdin=subprocess.DEVNULL,
+                                 stdout=h.log_file, stderr=h.log_file, start_new_session=True)
+    h.emulator.fault("POST", "generate-jitconfig$", "delay", delay_ms=2500, count=1)
+    h.job()
+    until(lambda: "-> minting" in h.text(), 30, 0.02)
+    time.sleep(1)
+    os.killpg(h.service.pid, signal.SIGINT)
+    assert h.service.wait(15) == 0
+    assert "no job is left running" in h.text() and "GitHub cannot be asked" not in h.text(), h.text()
+    assert not [r for r in h.emulator.runners() if r["state"] != "gone"], "its registration was left for the next start"
+    assert not h.world.leases()
 
 
 VMS = {"killed_around_every_step": 2}
