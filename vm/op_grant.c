@@ -13,8 +13,8 @@ int op_grant(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	CLEANUP_BUF struct buf text = BUF_INIT(BEGIN_TEXT_MAX);
 	CLEANUP_FREE char *out = NULL;
 	CLEANUP_FD int lock = -1;
-	struct generation g;
-	struct life life;
+	struct generation g = {0};
+	struct life life = {0};
 	int r;
 
 	(void)res;

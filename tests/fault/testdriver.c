@@ -231,7 +231,7 @@ static int guest_is_clean(virDomainPtr d, struct error *e)
 
 	if (r == 0)
 		r = file_read(AT_FDCWD, seen.layers[0], DISK_TEXT_MAX, &text, NULL, e);
-	if (r < 0)
+	if (r < 0 || !text)
 		return r;
 	end = strchr(text, '\n');
 	return end && end[1] == '\0';
