@@ -19,8 +19,18 @@ void network_uuid(const char *net_name, enum uuid_kind kind, char ret[static VIR
 		n[5], n[6], n[7], n[8], (unsigned)kind);
 }
 
+/*
+ * Guests are given their addresses by `begin`, so nothing here hands out any: a DHCP server would listen to guests and
+ * remember what they say. The name server answers from its upstream only, with nothing of this host's own names.
+ */
+#define NAME_SERVER_OPTIONS                                                                                  \
+	{                                                                                                    \
+		"no-hosts", "bogus-priv"                                                                     \
+	}
+
 int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 {
+	static const char *const options[] = NAME_SERVER_OPTIONS;
 	CLEANUP_BUF struct buf b = BUF_INIT(NETWORK_XML_MAX);
 	char uuid[VIR_UUID_STRING_BUFLEN];
 	struct slot s;
@@ -33,19 +43,13 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 	r = buf_addf(&b,
 		"<network>\n<name>%s</name>\n<uuid>%s</uuid>\n<forward mode='nat'/>\n"
 		"<bridge name='%s' stp='off' delay='0'/>\n<mac address='%s'/>\n"
-		"<ip address='%s' netmask='255.255.255.0'>\n<dhcp>\n",
+		"<ip address='%s' netmask='255.255.255.0'/>\n"
+		"<options xmlns='http://libvirt.org/schemas/network/dnsmasq/1.0'>\n",
 		conf->net_name, uuid, s.bridge, s.gateway_mac, s.gateway);
-	for (uint32_t i = 0; r == 0 && i < SLOT_COUNT; i++) {
-		r = slot_derive(conf, i, &s, e);
-		if (r < 0)
-			return r;
-		r = buf_addf(&b, "<host mac='%s' ip='%s'/>\n", s.mac, s.address);
-	}
-	/* A name that a guest claims for itself must not become one that other guests resolve. */
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(options); i++)
+		r = buf_addf(&b, "<option value='%s'/>\n", options[i]);
 	if (r == 0)
-		r = buf_addf(&b,
-			"</dhcp>\n</ip>\n<options xmlns='http://libvirt.org/schemas/network/dnsmasq/1.0'>"
-			"<option value='dhcp-ignore-names'/></options>\n</network>\n");
+		r = buf_addf(&b, "</options>\n</network>\n");
 	if (r < 0)
 		return error_errno(e, -r, "cannot write the network %s", conf->net_name);
 	*ret_xml = TAKE_PTR(b.data);
@@ -56,8 +60,10 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 static int network_matches(const struct host *h, virNetworkPtr n, struct error *e)
 {
 	CLEANUP_FREE char *xml = NULL;
-	char uuid[VIR_UUID_STRING_BUFLEN], want[VIR_UUID_STRING_BUFLEN], address[64], mac[64];
+	static const char *const options[] = NAME_SERVER_OPTIONS;
+	char uuid[VIR_UUID_STRING_BUFLEN], want[VIR_UUID_STRING_BUFLEN], address[64], mac[64], option[64];
 	struct slot s;
+	bool named = true;
 	int r;
 
 	network_uuid(h->conf.net_name, UUID_NETWORK, want);
@@ -76,7 +82,11 @@ static int network_matches(const struct host *h, virNetworkPtr n, struct error *
 		return r;
 	(void)str_format(address, "<ip address='%s'", s.gateway);
 	(void)str_format(mac, "<mac address='%s'", s.gateway_mac);
-	return strstr(xml, address) && strstr(xml, mac) && strstr(xml, "dhcp-ignore-names") &&
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		(void)str_format(option, "value='%s'", options[i]);
+		named &= strstr(xml, option) != NULL;
+	}
+	return strstr(xml, address) && strstr(xml, mac) && named && !strstr(xml, "<dhcp") &&
 	       virNetworkIsActive(n) == 1;
 }
 

@@ -1,8 +1,8 @@
 #ifndef BOXERY_VM_NETWORK_H
 #define BOXERY_VM_NETWORK_H
 /*
- * One NAT network per host: a bridge with a fixed MAC and no spanning tree, and a DHCP reservation for each
- * of the 240 slots, so that adding a VM changes nothing in it. No address is given to a MAC that has no slot.
+ * One NAT network per host: a bridge with a fixed MAC and no spanning tree, and a name server. It hands out no
+ * addresses: a guest is told its own by `begin`. So adding a VM changes nothing in it.
  * It is transient: a host's reboot, or libvirt's loss of it, is repaired by the next operation.
  */
 #include "vm/host.h"

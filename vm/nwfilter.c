@@ -33,11 +33,7 @@ struct rule {
 static const struct rule before_ranges[] = {
 	{"drop", "out", "<mac match='no' srcmacaddr='$MAC'/>"},
 	{"accept", "out", "<arp arpsrcmacaddr='$MAC' arpsrcipaddr='$IP'/>"},
-	{"accept", "out",
-		"<ip srcipaddr='0.0.0.0' dstipaddr='255.255.255.255' protocol='udp' srcportstart='68' "
-		"dstportstart='67'/>"},
 	{"drop", "out", "<ip match='no' srcipaddr='$IP'/>"},
-	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' srcportstart='68' dstportstart='67'/>"},
 	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='udp' dstportstart='53'/>"},
 	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' dstportstart='53'/>"},
 	{"accept", "out", "<ip dstipaddr='$GATEWAY' protocol='tcp' srcportstart='22'/>"},
@@ -49,7 +45,6 @@ static const struct rule after_ranges[] = {
 	/* Frames to the guest come from the bridge itself, never from another port. */
 	{"drop", "in", "<mac match='no' srcmacaddr='$GATEWAY_MAC'/>"},
 	{"accept", "in", "<arp/>"},
-	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='67' dstportstart='68'/>"},
 	{"drop", "in", "<ip match='no' dstmacaddr='$MAC'/>"},
 	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='udp' srcportstart='53'/>"},
 	{"accept", "in", "<ip srcipaddr='$GATEWAY' protocol='tcp' srcportstart='53'/>"},
@@ -124,7 +119,7 @@ static int add_xml(struct buf *b, const struct slot *s)
 
 static int not_active(struct error *e, const struct slot *s, const char *why)
 {
-	return error_set(e, ENOTCONN,
+	return error_set(e, EPERM,
 		"the network filter of %s (%s) is not in force: %s; reset the VM, or restart libvirtd to "
 		"have it made again",
 		s->tap, s->address, why);
@@ -237,6 +232,8 @@ static int active(struct host *h, const struct slot *s, struct error *e)
 	o.argv = argv;
 	o.search_path = true;
 	r = spawn_capture(&o, CHILD_TIMEOUT_MS, LISTING_MAX, &listing, e);
+	if (r == -EIO)
+		return not_active(e, s, "the kernel has none of libvirt's rules for bridges");
 	if (r < 0)
 		return error_wrap(e, "cannot ask the kernel for the filter of %s", s->tap);
 	return nwfilter_listing_check(listing, s, e);
