@@ -1,14 +1,15 @@
 #ifndef BOXERY_VM_FILTER_H
 #define BOXERY_VM_FILTER_H
 /*
- * The jail of a guest, two walls with one policy. What a guest may do: DHCP and DNS with the gateway, answer
+ * The jail of a guest, two walls with one policy. What a guest may do: DNS with the gateway, answer
  * ssh that came from the gateway, and talk IPv4 to addresses that are not in a closed range, with its own MAC
  * and address only. Everything else is dropped: other guests, the host itself under any of its addresses,
  * private, link-local, shared, loopback, multicast and reserved ranges, IPv6, VLANs, anything that is neither
  * IPv4 nor ARP.
  *
  * filter_ops  keyed by tap, MAC and address, one per guest; in force before the guest's first packet
- * guard       keyed by the bridge, for all guests; nftables, stateful: connections to the host, forwarding
+ * guard       keyed by the bridge, for all guests; nftables: which taps, MACs and addresses there are at all (a tap
+ *             nobody knows gets nothing), then stateful: connections to the host, forwarding, how many at a time
  *
  * BOXERY_NET_ISOLATION=off removes both, and then filter_active() always fails, so that nothing secret is
  * delivered.
@@ -28,6 +29,12 @@ struct filter_ops {
 };
 extern const struct filter_ops filter_nwfilter;
 
+/* What one guest may have open in the host's connection tracking, and how fast it may open it (connections that have
+ * ended linger there for two minutes without being counted). */
+#define GUARD_CONNECTIONS_MAX 2048
+#define GUARD_NEW_PER_S 200
+#define GUARD_NEW_BURST 2000
+
 struct filter_range {
 	const char *address, *prefix, *what;
 };
@@ -45,8 +52,8 @@ int guard_active(struct host *h, struct error *e);
 /* One transaction of nft. */
 int guard_nft_rules(const char *rules, struct error *e);
 int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e);
-/* Is one tap's filter in a listing by `nft -s list table bridge nat`? Is the guard in one of its table? Pure.
- */
+/* Is one tap's filter in a listing by `nft -s list table bridge nat`? Is the guard in those of its tables by `nft -s -t`?
+ * Pure. */
 int nwfilter_listing_check(const char *listing, const struct slot *s, struct error *e);
 int guard_listing_check(const struct hostconf *conf, const char *listing, struct error *e);
 #endif
