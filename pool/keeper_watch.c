@@ -239,6 +239,9 @@ static int on_event(struct watch *w, const struct vm_event_msg *event, struct er
 	case VM_EVENT_CONSOLE_CUT:
 		on_console_cut(w->k, event);
 		return 0;
+	case VM_EVENT_UNGUARDED:
+		log_full(LOG_ALERT, NULL, "%s", event->text);
+		return 0;
 	default:
 		return error_set(e, EBADMSG, "boxery-vm WATCH sent an event of kind %d", event->kind);
 	}

@@ -10,10 +10,14 @@
  * it is a hint for people. With a look each CONSOLE_MS the overrun is what a serial port can carry in that
  * time.
  *
+ * While guests run, each listing also looks whether the guard is in force, and puts it back: an `nft flush ruleset` by
+ * somebody else must not open the host to a job for the rest of its life.
+ *
  * A stopped libvirtd is noticed at once (the socket closes), a hung one by keepalive. Opening a connection to
  * a hung one would block: the alarm ends this process then, and the keeper starts another.
  */
 #include "base/str.h"
+#include "vm/filter.h"
 #include "vm/op.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -174,6 +178,25 @@ static void missing(struct watch *w, const struct relist *l)
 	}
 }
 
+static void keep_guard(struct watch *w)
+{
+	struct error gone = ERROR_INIT, e = ERROR_INIT;
+	struct hostconf conf;
+	const char *then = "put back; if all rules were flushed, libvirt's are gone too: restart libvirtd";
+	char text[VM_TEXT_MAX];
+
+	/* As it is set now: this process may be older than that. */
+	if (hostconf_load(&conf, &e) == 0)
+		w->h->conf.net_isolation = conf.net_isolation;
+	if (!filter_implementation(w->h) || guard_active(w->h, &gone) == 0)
+		return;
+	if (filter_ensure(w->h, &e) < 0)
+		then = e.text;
+	if (str_format(text, "%s: %s", gone.text, then) < 0)
+		(void)str_copy(text, gone.text);
+	send_event(w, VM_EVENT_UNGUARDED, NULL, text);
+}
+
 static void relist(struct watch *w)
 {
 	CLEANUP_FREE struct relist *l = calloc(1, sizeof(*l));
@@ -197,6 +220,8 @@ static void relist(struct watch *w)
 	missing(w, l);
 	for (size_t i = 0; i < l->n; i++)
 		remember(w, &l->seen[i]);
+	if (l->n > 0)
+		keep_guard(w);
 	send_event(w, VM_EVENT_SNAPSHOT, NULL, "");
 	virEventUpdateTimeout(w->timer, RELIST_MS);
 }

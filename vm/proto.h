@@ -34,7 +34,7 @@
  *                                            listed here too when there is doubt about it; so is a name that only a stranger's
  *                                            copy of our metadata gives)
  *                                            then VM_EVENT per change, and the same listing again every 10 s. Keeps
- *                                            consoles under their cap. Libvirt gone: VM_EVENT DISCONNECTED, retries.
+ *                                            consoles under their cap, and the guard in force. Libvirt gone: VM_EVENT DISCONNECTED, retries.
  */
 #include "base/parse.h"
 #include "linux/msg.h"
@@ -113,6 +113,8 @@ enum vm_event_kind {
 	VM_EVENT_STOPPED,
 	VM_EVENT_DISCONNECTED,
 	VM_EVENT_CONSOLE_CUT, /* a console reached its cap */
+	VM_EVENT_UNGUARDED,   /* guests run and the host's rules against them were not in force; text: what, and whether they
+				 are again */
 };
 struct vm_event_msg {
 	struct msg_head head;
