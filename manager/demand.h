@@ -27,8 +27,7 @@ int jobs_parse(const char *data, size_t len, struct jobs **ret, struct error *e)
 struct jobs *jobs_free(struct jobs *j);
 DEFINE_CLEANUP(struct jobs *, jobs_free);
 
-/* Queued jobs that a runner with these labels may take: each of the job's labels is among them, ignoring
- * case. */
+/* Queued jobs that a runner with these labels may take: each of the job's labels is among them, ignoring case. */
 unsigned jobs_wanted(const struct jobs *j, const struct runners_entry *entry);
 /* The job on the runner of exactly this name; false when there is none. */
 bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_view *ret);

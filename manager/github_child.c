@@ -11,8 +11,9 @@ int github_child_start(struct child *ret, int *ret_fd, struct error *e)
 	int pair[2], r;
 
 	r = program_path("boxery-github", path, sizeof(path), e);
-	if (r == 0)
-		r = msg_pair(pair, e);
+	if (r < 0)
+		return r;
+	r = msg_pair(pair, e);
 	if (r < 0)
 		return r;
 	ours = pair[0];

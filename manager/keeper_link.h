@@ -37,8 +37,7 @@ DEFINE_CLEANUP(struct keeper_link *, keeper_link_free);
 int keeper_link_start(struct keeper_link *l, struct error *e);
 bool keeper_link_is_up(const struct keeper_link *l);
 
-/* An error is returned at once (cb is not called); otherwise cb is called once, from the loop. secret_fd is
- * borrowed. */
+/* An error is returned at once (cb is not called); otherwise cb is called once, from the loop. secret_fd is borrowed. */
 int keeper_link_ask(struct keeper_link *l, struct keeper_request *r, int secret_fd, keeper_cb cb,
 	void *userdata, uint64_t number, struct error *e);
 #endif

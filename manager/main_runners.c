@@ -91,8 +91,7 @@ static int serve(const char *config_path)
 	}
 	if (runners_config_load(config_path, &config, &e) < 0 || lock_take(host.runtime_dir, &lock, &e) < 0)
 		return fail(&e);
-	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with
-	 * us. */
+	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with us. */
 	if (service_new(&host, config, getenv("NOTIFY_SOCKET") ? NULL : keeper_argv, &service, &e) < 0)
 		return fail(&e);
 	config = NULL;

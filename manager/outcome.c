@@ -55,8 +55,7 @@ enum outcome outcome_decide(const struct outcome_facts *f)
 			return OUTCOME_JOB_DEADLINE;
 		return f->seen_online ? OUTCOME_NO_JOB : OUTCOME_NEVER_CONNECTED;
 	}
-	/* GitHub's lists lag behind its runners; a job that ended with the guest is listed as ended a moment
-	 * later. */
+	/* GitHub's lists lag behind its runners; a job that ended with the guest is listed as ended a moment later. */
 	if (f->patient)
 		return OUTCOME_UNKNOWN;
 	if (f->job || f->seen_busy)
