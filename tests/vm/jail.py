@@ -9,9 +9,9 @@ import threading
 # Runs inside the world's namespaces: prints one line per connection or datagram that arrived.
 LISTENER = r"""
 import select, socket, sys
-port = int(sys.argv[1])
-t = socket.socket(); t.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); t.bind(("0.0.0.0", port)); t.listen(16)
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", port))
+port, address = int(sys.argv[1]), sys.argv[2]
+t = socket.socket(); t.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); t.bind((address, port)); t.listen(16)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind((address, port))
 print("ready", flush=True)
 while True:
     for s in select.select([t, u], [], [])[0]:
@@ -33,12 +33,31 @@ while True:
         print(socks[s], s.recv(2048)[:96].hex(), flush=True)
 """
 
+# DEVICE, then frames in hex: the same from a program in the world itself.
+SEND_FROM_WORLD = r"""
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind((sys.argv[1], 0))
+for frame in sys.argv[2:]:
+    for _ in range(3): s.send(bytes.fromhex(frame))
+"""
+
 # Each argument is a frame in hex, sent three times.
 SEND_FRAMES = r"""
 open(my $f, "<", "/sys/class/net/$ARGV[0]/ifindex") or die; my $index = <$f>; chomp $index;
 socket(my $s, 17, 3, 0x0300) or die "socket: $!";
 my $to = pack("S n i S C C a8", 17, 3, $index, 0, 0, 6, "");
 for my $hex (@ARGV[1..$#ARGV]) { for (1..3) { send($s, pack("H*", $hex), 0, $to) or print "not sent: $!\n"; } }
+print "sent\n";
+"""
+
+# Datagrams to ADDRESS:PORT from one port each, COUNT of them over SECONDS.
+SEND_FLOOD = r"""
+my ($a, $port, $count, $seconds) = @ARGV;
+my $to = pack("S n C4 x8", 2, $port, split(/\./, $a));
+for my $i (1..$count) {
+	socket(my $s, 2, 2, 17) or die; bind($s, pack("S n C4 x8", 2, 10000 + $i, 0, 0, 0, 0)) or die; send($s, "x", 0, $to);
+	select(undef, undef, undef, 20 * $seconds / $count) if $i % 20 == 0;
+}
 print "sent\n";
 """
 
@@ -82,6 +101,13 @@ def arp(operation, sender_mac, sender, target_mac, target):
                        mac_bytes(target_mac), socket.inet_aton(target))
 
 
+def dhcp(kind, hardware, address, number):
+    """What a DHCP client sends: 1 DISCOVER, 4 DECLINE of an address, in the name of the card `hardware`."""
+    head = struct.pack("!BBBBIHH4s4s4s4s", 1, 1, 6, 0, number, 0, 0x8000, bytes(4), bytes(4), bytes(4), bytes(4))
+    options = b"\x63\x82\x53\x63" + bytes([53, 1, kind, 50, 4]) + socket.inet_aton(address) + b"\xff"
+    return (head + mac_bytes(hardware) + bytes(10 + 192) + options).ljust(300, b"\0")
+
+
 def frame(destination_mac, source_mac, kind, payload):
     return mac_bytes(destination_mac) + mac_bytes(source_mac) + struct.pack("!H", kind) + payload
 
@@ -110,8 +136,8 @@ class Printer:
         return self.lines
 
 
-def listener(enter, port):
-    return Printer(enter + ["/usr/bin/python3", "-c", LISTENER, str(port)])
+def listener(enter, port, address="0.0.0.0"):
+    return Printer(enter + ["/usr/bin/python3", "-c", LISTENER, str(port), address])
 
 
 def sniffer(enter, *devices):

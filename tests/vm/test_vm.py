@@ -121,6 +121,11 @@ class Jail(Case):
     @classmethod
     def prepare(cls):
         w = cls.world
+        # Names that are this host's business; the name server is started with the network, so before that.
+        hosts = os.path.join(w.dir, "hosts")
+        with open(hosts, "w") as f:
+            f.write("127.0.0.1 localhost\n10.9.8.7 vault.example.internal\n")
+        w.inside("mount", "--bind", hosts, "/etc/hosts")
         for slot, name in enumerate(("victim", "probe")):
             answer = w.new(name, slot)
             assert answer.ok, answer.result
@@ -157,6 +162,8 @@ class Jail(Case):
 
         def mark(n):
             return b"boxery-mark-%d" % n
+        decline = jail.dhcp(4, "52:54:00:b0:0e:0a", "192.168.130.10", 0xB0E70001)
+        discover = jail.dhcp(1, mac, "0.0.0.0", 0xB0E70002)
         six = jail.ipv6("fe80::5054:ff:feb0:e0b", "ff02::fb", 17, jail.udp(5353, 5353, mark(4)))
         return {
             "another source MAC": (jail.frame(BROADCAST, spoof, 0x0800, jail.ipv4(
@@ -175,6 +182,10 @@ class Jail(Case):
                 me, "224.0.0.251", 17, jail.udp(5353, 5353, mark(7)))), tap, mark(7)),
             "DHCP as a server": (jail.frame(BROADCAST, mac, 0x0800, jail.ipv4(
                 me, "255.255.255.255", 17, jail.udp(67, 68, mark(8)))), tap, mark(8)),
+            "DHCP: another's address declined": (jail.frame(GATEWAY_MAC, mac, 0x0800, jail.ipv4(
+                me, GATEWAY, 17, jail.udp(68, 67, decline))), bridge, decline[:34]),
+            "DHCP: asking for an address": (jail.frame(BROADCAST, mac, 0x0800, jail.ipv4(
+                "0.0.0.0", "255.255.255.255", 17, jail.udp(68, 67, discover))), bridge, discover[:34]),
         }
 
     def send(self, *frames):
@@ -206,13 +217,77 @@ class Jail(Case):
             lines = sniffer.stop()
         return any(back in line for line in lines)
 
-    def resolves(self):
-        """The gateway's DNS answers something to a question."""
-        query = bytes.fromhex("123401000001000000000000") + b"\x09localhost\0\0\1\0\1"
+    def dns(self, name, kind=1):
+        """The gateway's answer to a question: (status, number of records), or None."""
+        labels = b"".join(bytes([len(p)]) + p.encode() for p in name.split("."))
+        query = bytes.fromhex("123401000001000000000000") + labels + b"\0\0" + bytes([kind]) + b"\0\1"
         out = self.world.ssh("probe", "perl -e '%s'" % (
             'socket(my $s,2,2,17); connect($s,pack("S n C4 x8",2,53,192,168,130,1)); send($s,pack("H*","%s"),0);'
             '$SIG{ALRM}=sub{exit 1}; alarm 5; recv($s,my $b,512,0); print unpack("H*",$b)' % query.hex()), check=False)
-        return out.stdout.startswith("1234")
+        answer = bytes.fromhex(out.stdout)
+        return (answer[3] & 15, answer[7]) if answer.startswith(b"\x12\x34") else None
+
+    def name_server(self):
+        """It answers, and knows nothing of this host: not its hosts file, not who has which private address."""
+        self.assertIsNotNone(self.dns("example.com"))
+        self.assertEqual(self.dns("vault.example.internal")[1], 0)
+        self.assertEqual(self.dns("7.8.9.10.in-addr.arpa", 12), (3, 0))
+        self.assertEqual(self.dns("7.1.168.192.in-addr.arpa", 12), (3, 0))
+
+    def loopback_reached(self):
+        """A frame to the gateway's card for the host's loopback, where the kernel would route such a thing."""
+        self.world.inside("sysctl", "-qw", "net.ipv4.conf.virbr-boxery.route_localnet=1")
+        listener = jail.listener(self.world.enter(), 8126, "127.0.0.1")
+        try:
+            self.send(jail.frame(GATEWAY_MAC, "52:54:00:b0:0e:0b", 0x0800, jail.ipv4(
+                "192.168.130.11", "127.0.0.1", 17, jail.udp(5, 8126, b"to the loopback"))))
+            time.sleep(1)
+        finally:
+            lines = listener.stop()
+        return any(line.startswith("udp 192.168.130.11") for line in lines)
+
+    def stranger(self):
+        """What a port of the bridge that no slot stands for gets through: with an address of nobody's, with a guest's."""
+        mac, seen = "52:54:00:00:be:ef", set()
+        inside = self.world.inside
+        inside("ip", "link", "add", "stray", "type", "veth", "peer", "name", "strayfar")
+        try:
+            inside("ip", "link", "set", "stray", "master", "virbr-boxery", "up")
+            inside("ip", "link", "set", "strayfar", "up")
+            time.sleep(0.5)
+            tries = {}
+            text = b"boxery-stray-bridged"
+            # First: the others teach the bridge that the victim's MAC is here.
+            tries["guest"] = (jail.frame("52:54:00:b0:0e:0a", GATEWAY_MAC, 0x0800, jail.ipv4(
+                "203.0.113.10", "192.168.130.10", 17, jail.udp(7, 9, text))), "boxery-10", text)
+            for name, source_mac, address in (("nobody's", mac, "192.168.130.99"), ("victim's", "52:54:00:b0:0e:0a",
+                                                                                 "192.168.130.10")):
+                text = b"boxery-stray-" + name.encode()
+                tries[name] = (jail.frame(GATEWAY_MAC, source_mac, 0x0800, jail.ipv4(
+                    address, "203.0.113.10", 17, jail.udp(7, 8124, text))), "world", text)
+            ask = jail.arp(1, mac, "192.168.130.99", "00:00:00:00:00:00", GATEWAY)
+            tries["ARP"] = (jail.frame(BROADCAST, mac, 0x0806, ask), "strayfar", jail.mac_bytes(GATEWAY_MAC) + jail.arp(
+                2, GATEWAY_MAC, GATEWAY, mac, "192.168.130.99")[14:18])
+            sniffer = jail.sniffer(self.world.enter(), "world", "strayfar", "boxery-10")
+            try:
+                inside("/usr/bin/python3", "-c", jail.SEND_FROM_WORLD, "strayfar", *(f.hex() for f, _, _ in tries.values()))
+                time.sleep(1)
+            finally:
+                lines = sniffer.stop()
+            for name, (_, device, mark) in tries.items():
+                if any(line.startswith(device + " ") and mark.hex() in line for line in lines):
+                    seen.add(name)
+        finally:
+            inside("ip", "link", "del", "stray")
+        return seen
+
+    def flood(self):
+        """How many connections of one guest the host tracks after it has tried to open 3600 in 8 s."""
+        out = self.world.ssh("probe", "perl -e '%s' 203.0.113.10 8124 3600 8" % jail.SEND_FLOOD)
+        self.assertEqual(out.stdout, "sent\n")
+        table = self.world.inside("cat", "/proc/net/nf_conntrack").stdout
+        # In and out are one line each way of the same entry; only the first address of a line began it.
+        return sum("src=192.168.130.11" in line.split("dst=")[0] for line in table.splitlines())
 
     def probe(self):
         private = ["10.99.0.1", "172.31.99.1", "192.168.99.1", "100.64.99.1", "169.254.169.254"]
@@ -242,11 +317,17 @@ class Jail(Case):
         self.bad(self.world.vm.call("filter", "probe", generation=2), ESTALE)
         self.assertEqual(self.probe(), ({"203.0.113.10:8124"}, False, False, False))
         self.assertEqual(self.seen_frames(), set())
-        self.assertTrue(self.resolves())
+        self.name_server()
+        self.assertFalse(self.loopback_reached())
+        self.assertEqual(self.stranger(), set())
         # What was tried must not have cost the guest its connection to the outside.
         self.assertEqual(self.connects("203.0.113.1:8123"), set())
         self.filter_survives_a_restart()
+        tracked = self.flood()
+        self.assertLess(tracked, 2100)
+        self.assertGreater(tracked, 1900)
         self.filter_gone_is_noticed()
+        self.flush_is_mended()
 
     def filter_survives_a_restart(self):
         run([WORLD, "restart-libvirtd", self.world.dir])
@@ -260,24 +341,45 @@ class Jail(Case):
         listing = self.world.inside("nft", "-a", "list", "table", "inet", "boxery_boxery").stdout
         handle = next(line.split()[-1] for line in listing.splitlines() if "10.0.0.0/8" in line)
         self.world.inside("nft", "delete", "rule", "inet", "boxery_boxery", "forward", "handle", handle)
-        self.bad(call("filter", "probe", generation=1), ENOTCONN, "is missing")
+        self.bad(call("filter", "probe", generation=1), EPERM, "is missing")
         self.good(call("check"))
         self.good(call("filter", "probe", generation=1))
         self.world.inside("nft", "delete", "table", "inet", "boxery_boxery")
-        self.bad(call("filter", "probe", generation=1), -5, "are not there")
+        self.bad(call("filter", "probe", generation=1), EPERM, "are not there")
         self.good(call("check"))
         # The guest's own: the kernel's chains, then libvirt's binding.
         self.world.inside("ebtables", "-t", "nat", "-D", "libvirt-I-boxery-11", "-p", "IPv4", "--ip-dst", "10.0.0.0/8",
                           "-j", "DROP")
-        self.bad(call("filter", "probe", generation=1), ENOTCONN, "other rules")
+        self.bad(call("filter", "probe", generation=1), EPERM, "other rules")
         self.good(call("filter", "victim", generation=1))
         self.world.inside("ebtables", "-t", "nat", "-F")
-        self.bad(call("filter", "victim", generation=1), ENOTCONN, "through its chains")
+        self.bad(call("filter", "victim", generation=1), EPERM, "through its chains")
         self.world.inside("virsh", "nwfilter-binding-delete", "boxery-11")
-        self.bad(call("filter", "probe", generation=1), ENOTCONN, "no binding")
+        self.bad(call("filter", "probe", generation=1), EPERM, "no binding")
         # Restarting libvirtd is what the error text says helps, where the binding is still known.
         run([WORLD, "restart-libvirtd", self.world.dir])
         self.good(call("filter", "victim", generation=1))
+
+    def flush_is_mended(self):
+        """All rules of the host flushed by somebody while guests run: the guard is back with the next listing."""
+        watch = self.world.vm.watch()
+        try:
+            watch.wait("snapshot")
+            self.world.inside("nft", "flush", "ruleset")
+            event = watch.wait("unguarded", 15)
+            self.assertIn("are not there", event["text"])
+            self.assertIn("put back", event["text"])
+            # Without libvirt's part, which is still gone, the guard alone stops what it can see.
+            self.bad(self.world.vm.call("filter", "victim", generation=1), EPERM, "has none of libvirt's rules")
+            self.assertEqual(self.connects(GATEWAY + ":8123", "192.168.130.10:22"), set())
+            self.assertEqual(self.seen_frames(), {"DHCP: another's address declined"})  # by the bridge, which drops it
+            self.assertEqual(self.stranger(), set())
+        finally:
+            watch.close()
+        # As the event says.
+        run([WORLD, "restart-libvirtd", self.world.dir])
+        self.good(self.world.vm.call("filter", "victim", generation=1))
+        self.assertIn("203.0.113.10:8124", self.probe()[0])
 
     def test_2_isolation_off(self):
         self.world.setting("BOXERY_NET_ISOLATION", "off")
@@ -292,6 +394,9 @@ class Jail(Case):
                                        "169.254.169.254:8124"})
             self.assertTrue(udp and syn and into, (udp, syn, into))
             self.assertEqual(self.seen_frames(), set(self.frames()))
+            self.assertTrue(self.loopback_reached())
+            self.assertEqual(self.stranger(), {"nobody's", "victim's", "ARP", "guest"})
+            self.assertGreater(self.flood(), 3000)
         finally:
             self.world.setting("BOXERY_NET_ISOLATION", "on")
 
