@@ -22,7 +22,9 @@ import time
 from keeper_world import BIND, FORCE, MAGIC, TYPES, WAIT, Gone, Refused, memfd
 from walk_world import World, enter, generation
 
-KNOWN = []  # seeds that have found something once, with the number of steps: (seed, steps)
+# Seeds that have found something once, with the number of steps: (seed, steps). A change of STEPS gives every seed another
+# walk; what was found is then kept as a scenario in walk_found.py.
+KNOWN = []
 BROKEN_LEASE = 16
 VMS = 6  # about
 ENTERS = {  # to: (from, happening)...; what is not here is entered from anywhere the table allows
@@ -68,7 +70,7 @@ class Walk:
         self.r = random.Random(seed)
         self.w = World(folder, host_env="BOXERY_START_TIMEOUT=1s\nBOXERY_PARALLEL=3\n")
         self.names, self.count = [], 0  # VMs that were asked for and not seen gone; names are never used twice
-        self.generations = {}
+        self.generations, self.removals = {}, set()
         self.leases = {}  # id: what we know of every lease we were given
         self.ended = set()  # of these, the ones that are known to have ended
         self.bound, self.asks, self.stopped = [], [], set()
@@ -325,8 +327,8 @@ class Walk:
                 if x["open"] and x["state"] not in ("RESETTING", ""):
                     self.call("RELEASE", lease=x["lease"], text="done")
             for name, v in vms.items():
-                if v["state"] == "BROKEN" and not self.w.read(f"images/vms/{name}.env") and not v["work"]:
-                    # A removal that was cut off when the files were gone already: said again, as the admin does.
+                if v["state"] == "BROKEN" and not v["work"] and self.half_removed(v):
+                    # Said again, as the admin does whose command has failed.
                     self.ask("POOL_REMOVE", None, name=name, flags=FORCE)
                 elif v["state"] in ("BROKEN", "KEPT"):
                     self.call("POOL_REPAIR", name=name)
@@ -353,6 +355,13 @@ class Walk:
             self.hear()
         self.check_deliveries()
         self.check_owned(self.vms())
+
+    def half_removed(self, v):
+        """A removal was asked for, and cut off when some of the files were gone already."""
+        clean = v["clean_of"] or v["name"]
+        return v["name"] in self.removals and not (
+            self.w.read(f"images/vms/{v['name']}.env") and self.w.read(f"images/images/{clean}@boxery-clean/manifest.env") and
+            (v["clean_of"] or self.w.read(f"images/vms/{v['name']}.qcow2")))
 
     @staticmethod
     def signal(pid, what):
@@ -579,7 +588,9 @@ class Walk:
 
     def step_remove(self):
         if len(self.names) > 2:
-            self.ask("POOL_REMOVE", None, name=self.any_name(), flags=self.r.choice([0, FORCE]))
+            name = self.any_name()
+            self.removals.add(name)
+            self.ask("POOL_REMOVE", None, name=name, flags=self.r.choice([0, FORCE]))
 
     def step_limits(self):
         self.call("POOL_SET", pool="default", net_kib_per_s=self.r.choice([0, 1024, 0xffffffff]),
