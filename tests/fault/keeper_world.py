@@ -140,7 +140,7 @@ class World:
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:
                 self.env[name] = os.environ[name]
-        self.memory(1 << 20)
+        self.memory(800000)
         self.env["BOXERY_TEST_MEMINFO"] = self.path("meminfo")
         self.keeper = None
         self.clients = []
