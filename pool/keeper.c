@@ -100,6 +100,7 @@ static void vm_free(struct keeper_vm *v)
 	(void)sd_event_source_disable_unref(v->retry);
 	(void)sd_event_source_disable_unref(v->expiry);
 	(void)sd_event_source_disable_unref(v->deadline);
+	(void)sd_event_source_disable_unref(v->stopped);
 	free(v->trouble);
 	free(v);
 }

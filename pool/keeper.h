@@ -48,6 +48,8 @@ struct keeper_vm {
 	sd_event_source *retry;    /* armed: nothing is begun before it fires */
 	sd_event_source *expiry;   /* of the open lease */
 	sd_event_source *deadline; /* of the state */
+	sd_event_source *stopped;  /* armed: the domain has stopped, its start has not said so yet */
+	uint64_t stopped_generation;
 };
 
 enum client_wait {

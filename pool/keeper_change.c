@@ -259,6 +259,8 @@ void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happeni
 	char text[KEEPER_TEXT_MAX];
 	struct error e = ERROR_INIT;
 
+	if (v->row.state == STATE_STARTING && !step)
+		d.step = "start";
 	if (v->row.state == STATE_READY && this_boot && ms < KEEPER_SHORT_LIFE_MS) {
 		what = HAPPENING_SHORT_LIFE;
 		d.step = step ? step : "alive";

@@ -25,6 +25,7 @@
 #define KEEPER_CONNECT_TIMEOUT_MS 10000
 #define KEEPER_DELIVER_TIMEOUT_MS 60000
 #define KEEPER_DELIVER_GRACE_MS 1000
+#define KEEPER_STOPPED_GRACE_MS 10000 /* from "stopped" until a start that says nothing is given up */
 #define KEEPER_SHUTDOWN_MS 10000
 #define KEEPER_RECONNECT_MS 1000 /* watch and listing: doubled each time ... */
 #define KEEPER_RECONNECT_MAX_MS 30000 /* ... up to this */

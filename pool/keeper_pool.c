@@ -169,7 +169,8 @@ int serve_pool_repair(struct request *r, struct error *e)
 	if (v->row.state != STATE_BROKEN && v->row.state != STATE_KEPT)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN; there is nothing to repair", v->row.name,
 				state_to_string(v->row.state));
-	if (v->op || v->removing)
+	/* A kept VM's halt may be under way: the reset takes its place. */
+	if (v->removing || (v->op && v->row.state == STATE_BROKEN))
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
 	code = keeper_apply(v, 0, HAPPENING_REPAIR, NULL, e);
 	if (code < 0 || !(r->in->flags & KEEPER_FLAG_WAIT))

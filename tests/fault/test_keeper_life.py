@@ -193,7 +193,7 @@ class Life(Case):
         w = self.w
         w.pool_vm("one")
         w.lease()  # it has lived: what fails from here on counts from nothing
-        w.script("START", "shortlife 20")
+        w.script("START", "shortlife 100")
         w.stop_domain("one")
         v = w.await_state("one", "BROKEN", timeout=20)
         self.assertEqual((v["attempts"], v["step"]), (3, "alive"))
@@ -208,10 +208,10 @@ class Life(Case):
         w = self.w
         w.pool_vm("one")
         for _ in range(4):
-            w.await_state("one", "READY")
+            life = w.await_state("one", "READY")["generation"]
             time.sleep(0.5)
             w.stop_domain("one")
-            until(lambda: w.state("one") != "READY")
+            until(lambda: w.vms()["one"]["generation"] > life)
         w.await_state("one", "READY")
         for _ in range(4):
             lease = w.lease(wait_ms=5000)["lease"]
@@ -225,7 +225,7 @@ class Life(Case):
         w.script("START", "once fail 5 agent no")
         w.call("POOL_ADD", name="one")
         w.await_state("one", "READY")
-        w.script("START", "once shortlife 20")
+        w.script("START", "once shortlife 100")
         w.stop_domain("one")
         v = w.await_state("one", "BROKEN")
         self.assertEqual([e["kind"] for e in w.history(name="one")].count("SHORT_LIFE"), 2)
