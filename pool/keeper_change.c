@@ -118,6 +118,7 @@ static void drop_work(struct keeper_vm *v, const char *reason)
 	delivery_end(v, reason);
 	grant_end(v, reason);
 	v->op = op_cancel(v->op);
+	v->stopped = sd_event_source_disable_unref(v->stopped);
 	keeper_retry(v, 0);
 }
 

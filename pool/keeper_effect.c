@@ -103,6 +103,11 @@ static void start_done(struct op *op, const struct error *cause)
 	}
 	if (e.code == 0 && record_life(v, &op->result, &published, &e) < 0)
 		(void)str_copy(op->step, "record");
+	/* It says that it works, and libvirt has said before that it does not run any more. */
+	if (e.code == 0 && v->stopped && v->stopped_generation == v->row.generation) {
+		(void)error_set(&e, EIO, "the domain stopped while it was started");
+		(void)str_copy(op->step, "alive");
+	}
 	if (e.code == 0) {
 		struct store_detail d = {.took_us = clock_boot_us() - op->began_us};
 

@@ -10,6 +10,7 @@
  *   linger                  do it, send the result, do not end
  *   garbage | flood | twice what no boxery-vm would send: nonsense, steps without end, two results
  *   badkey | badaddress     START: a result whose life cannot be recorded
+ *   dead MS                 START: the domain is gone this long before the result, which says that all is well
  *   shortlife MS            START: the domain is gone this long after the result (its watch says so)
  */
 #include "tests/fault/fake_world.h"
@@ -373,13 +374,19 @@ int main(void)
 		pause_ms(ms);
 	if (misbehave(how) == 0)
 		(void)act(how);
+	if (sscanf(how, "dead %u", &ms) == 1) {
+		pause_ms(60); /* so that the watch has seen it */
+		remove_file("domains");
+		pause_ms(ms);
+	}
 	world_log("ops.log", "%s %s %" PRIu64 " %s\n", verb, q.name, q.generation, res.code ? "failed" : "ok");
 	if (strcmp(how, "late") == 0)
 		return 3;
 	say(&res);
 	if (strcmp(how, "twice") == 0)
 		say(&res);
-	if (sscanf(how, "shortlife %u", &ms) == 1) {
+	if (sscanf(how, "shortlife %u", &ms) == 1 && fork() == 0) {
+		(void)close(SOCKET);
 		pause_ms(ms);
 		remove_file("domains");
 	}

@@ -46,7 +46,7 @@ class Database(Case):
         w.deliver(w.lease(name="two")["lease"])
         self.assertEqual(w.end(), 0)
         w.start()  # makes the copy
-        w.call("RELEASE", lease=w.lease(name="one")["lease"])
+        w.call("RELEASE", lease=w.lease(name="one", wait_ms=5000)["lease"])
         until(lambda: w.running("one") == 2)
         w.await_state("one", "READY")
         self.assertEqual(w.end(), 0)
@@ -156,7 +156,7 @@ class Database(Case):
         w.start()
         self.assertEqual({n: v["state"] for n, v in w.vms().items()}, {"one": "READY", "two": "READY"})
         os.unlink(w.path("state/filler"))
-        w.call("RELEASE", lease=w.lease(name="one")["lease"])
+        w.call("RELEASE", lease=w.lease(name="one", wait_ms=5000)["lease"])
         until(lambda: w.running("one") == 2)
         w.await_state("one", "READY")
 

@@ -219,6 +219,17 @@ class Life(Case):
         v = w.await_state("one", "READY")
         self.assertEqual(v["attempts"], 0)
 
+    def test_dead_before_its_start_has_ended(self):
+        """Libvirt's word counts more than that of the start, which comes later."""
+        w = self.w
+        w.new("one")
+        w.script("START", "once dead 150")
+        w.call("POOL_ADD", name="one", flags=WAIT)
+        failed = [e for e in w.history(name="one") if e["kind"] in ("START_FAILED", "STOPPED", "STARTED")]
+        self.assertEqual([e["kind"] for e in failed], ["START_FAILED", "STARTED"])
+        self.assertIn("alive: the domain stopped while it was started", failed[0]["text"])
+        self.assertEqual(w.running("one"), 2)
+
     def test_failed_starts_and_short_lives_count_together(self):
         w = self.w
         w.new("one")
