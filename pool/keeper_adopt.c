@@ -60,11 +60,11 @@ static void adopt(struct keeper_vm *v)
 	deadline_watch(v);
 	switch (v->row.state) {
 	case STATE_MAINTENANCE:
-		if (v->row.lease[0]) {
+		if (v->row.lease[0])
 			lease_watch_expiry(v);
-			break;
-		}
-		/* fall through */
+		else
+			keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");
+		break;
 	case STATE_STARTING:
 	case STATE_ADDING:
 		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");

@@ -3,7 +3,7 @@
 /* A database as version 1 of the schema made it: a VM in every state, leases open and closed, one VM removed. A dump, never
  * to be edited. */
 static const char *const store_v1[] = {
-	"CREATE TABLE events (\n"
+	("CREATE TABLE events (\n"
 	"  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"
 	"  vm_id INTEGER REFERENCES vms (id) ON DELETE SET NULL,\n"
 	"  wall_us INTEGER NOT NULL,\n"
@@ -14,7 +14,7 @@ static const char *const store_v1[] = {
 	"  kind TEXT NOT NULL CHECK (length(kind) BETWEEN 1 AND 31),\n"
 	"  text TEXT NOT NULL CHECK (length(text) <= 511),\n"
 	"  took_us INTEGER NOT NULL CHECK (took_us >= 0)\n"
-	") STRICT;",
+	") STRICT;"),
 	"INSERT INTO \"events\" VALUES(1,1,1795999623463783,6796195899,'plain','',0,'NEW','PLAIN',0);",
 	"INSERT INTO \"events\" VALUES(2,2,1795999623469909,6796202025,'cold','',0,'NEW','PLAIN',0);",
 	"INSERT INTO \"events\" VALUES(3,2,1795999623474422,6796206538,'cold','',0,'ADD','PLAIN -> ADDING: step: reason',0);",
@@ -96,7 +96,7 @@ static const char *const store_v1[] = {
 	"INSERT INTO \"events\" VALUES(79,14,1795999623915563,6796647679,'closing','76fedf24e0f39833c54c1110e9f0888e',1,'DELIVER','LEASED -> DELIVERED: step: reason',0);",
 	"INSERT INTO \"events\" VALUES(80,14,1795999623921329,6796653445,'closing','76fedf24e0f39833c54c1110e9f0888e',1,'STOPPED','DELIVERED -> RESETTING: step: reason',0);",
 	"INSERT INTO \"events\" VALUES(81,NULL,1795999623927335,6796659451,'gone','',0,'REMOVED','BROKEN',0);",
-	"CREATE TABLE leases (\n"
+	("CREATE TABLE leases (\n"
 	"  seq INTEGER PRIMARY KEY AUTOINCREMENT,\n"
 	"  id TEXT NOT NULL UNIQUE CHECK (length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'),\n"
 	"  vm_id INTEGER REFERENCES vms (id) ON DELETE SET NULL,\n"
@@ -123,18 +123,18 @@ static const char *const store_v1[] = {
 	"  CHECK (open = 0 OR vm_id IS NOT NULL),\n"
 	"  CHECK (open = 1 OR (end_reason <> '' AND closed_order > 0)),\n"
 	"  CHECK (registration <> 'made' OR runner_id > 0)\n"
-	") STRICT;",
+	") STRICT;"),
 	"INSERT INTO \"leases\" VALUES(1,'c952aab5ff9d4ecc613c41596c153c53',5,'leased','default','tester','octo/box','boxery-750cc399-a261a1c0ff1f4e73',1,'none',0,1,0,1795999623642538,0,0,0,6856374654,'00000000-0000-0000-0000-000000000001','','',0,'');",
 	"INSERT INTO \"leases\" VALUES(2,'c830fe630f3b61329f8fd30e4faf5e3b',6,'delivered','default','tester','octo/box','boxery-750cc399-3e8ac9bd9511057a',1,'none',0,1,0,1795999623678475,1795999623683414,0,0,6856410590,'00000000-0000-0000-0000-000000000001','','',0,'');",
 	"INSERT INTO \"leases\" VALUES(3,'db005c7ae45f64cb439df09f18929bbb',7,'busy','default','tester','octo/box','boxery-750cc399-ecadde1912337a42',1,'made',42,1,0,1795999623715568,1795999623717752,0,0,6856447683,'00000000-0000-0000-0000-000000000001','build','',0,'');",
 	"INSERT INTO \"leases\" VALUES(4,'250278d3a0914af51e19713b22929bad',13,'closed','default','tester','octo/box','boxery-750cc399-0964b3f26f61b425',1,'none',0,0,0,1795999623872030,0,1795999623877213,1,6856604145,'00000000-0000-0000-0000-000000000001','','',0,'RELEASE: reason');",
 	"INSERT INTO \"leases\" VALUES(5,'76fedf24e0f39833c54c1110e9f0888e',14,'closing','default','tester','octo/box','boxery-750cc399-3e6511f6ab10c8f8',1,'none',0,1,0,1795999623910347,1795999623915535,0,0,6856642463,'00000000-0000-0000-0000-000000000001','','',0,'STOPPED: reason');",
-	"CREATE TABLE meta (\n"
+	("CREATE TABLE meta (\n"
 	"  id INTEGER PRIMARY KEY CHECK (id = 1),\n"
 	"  host_id TEXT NOT NULL CHECK (length(host_id) = 8 AND host_id NOT GLOB '*[^0-9a-f]*')\n"
-	") STRICT;",
+	") STRICT;"),
 	"INSERT INTO \"meta\" VALUES(1,'750cc399');",
-	"CREATE TABLE vms (\n"
+	("CREATE TABLE vms (\n"
 	"  id INTEGER PRIMARY KEY AUTOINCREMENT,\n"
 	"  name TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 40 AND name NOT GLOB '*[^0-9a-z-]*'),\n"
 	"  pool TEXT NOT NULL CHECK (length(pool) <= 40),\n"
@@ -156,7 +156,7 @@ static const char *const store_v1[] = {
 	"  since_wall_us INTEGER NOT NULL,\n"
 	"  since_boot_id TEXT NOT NULL CHECK (length(since_boot_id) <= 36),\n"
 	"  CHECK ((state = 'PLAIN') = (pool = ''))\n"
-	") STRICT;",
+	") STRICT;"),
 	"INSERT INTO \"vms\" VALUES(1,'plain','','debian',0,2,2048,20,'PLAIN',0,0,'','','','',1,6796196112,1795999623463996,'00000000-0000-0000-0000-000000000001');",
 	"INSERT INTO \"vms\" VALUES(2,'cold','default','debian',1,2,2048,20,'COLD',0,0,'','','','',5,6796222127,1795999623490011,'00000000-0000-0000-0000-000000000001');",
 	"INSERT INTO \"vms\" VALUES(3,'starting','default','debian',2,2,2048,20,'STARTING',1,0,'','','','',10,6796267319,1795999623535203,'00000000-0000-0000-0000-000000000001');",
@@ -171,17 +171,17 @@ static const char *const store_v1[] = {
 	"INSERT INTO \"vms\" VALUES(13,'closed','default','debian',12,2,2048,20,'COLD',1,0,'','','','',71,6796609328,1795999623877212,'00000000-0000-0000-0000-000000000001');",
 	"INSERT INTO \"vms\" VALUES(14,'closing','default','debian',13,2,2048,20,'RESETTING',1,0,'','','','',80,6796653429,1795999623921313,'00000000-0000-0000-0000-000000000001');",
 	"CREATE INDEX vms_ready ON vms (pool, since_event) WHERE state = 'READY';",
-	"CREATE TRIGGER vms_generation BEFORE UPDATE OF generation ON vms WHEN NEW.generation < OLD.generatio"
+	("CREATE TRIGGER vms_generation BEFORE UPDATE OF generation ON vms WHEN NEW.generation < OLD.generatio"
 	"n\n"
-	"  BEGIN SELECT RAISE(ABORT, 'a generation never goes back'); END;",
+	"  BEGIN SELECT RAISE(ABORT, 'a generation never goes back'); END;"),
 	"CREATE UNIQUE INDEX leases_one_open ON leases (vm_id) WHERE open = 1;",
 	"CREATE UNIQUE INDEX leases_one_per_life ON leases (vm_id, generation) WHERE vm_id IS NOT NULL;",
 	"CREATE INDEX leases_closed ON leases (closed_order);",
-	"CREATE TRIGGER leases_delivered BEFORE UPDATE OF delivered_wall_us ON leases WHEN OLD.delivered_wall"
+	("CREATE TRIGGER leases_delivered BEFORE UPDATE OF delivered_wall_us ON leases WHEN OLD.delivered_wall"
 	"_us <> 0\n"
-	"  BEGIN SELECT RAISE(ABORT, 'a life is delivered to once'); END;",
-	"CREATE TRIGGER leases_reopened BEFORE UPDATE OF open ON leases WHEN OLD.open = 0 AND NEW.open = 1\n"
-	"  BEGIN SELECT RAISE(ABORT, 'a closed lease stays closed'); END;",
+	"  BEGIN SELECT RAISE(ABORT, 'a life is delivered to once'); END;"),
+	("CREATE TRIGGER leases_reopened BEFORE UPDATE OF open ON leases WHEN OLD.open = 0 AND NEW.open = 1\n"
+	"  BEGIN SELECT RAISE(ABORT, 'a closed lease stays closed'); END;"),
 	"CREATE INDEX events_vm_id ON events (vm_id, id);",
 	"CREATE INDEX events_vm ON events (vm, id);",
 	"CREATE INDEX events_lease ON events (lease, id) WHERE lease <> '';",
