@@ -146,6 +146,10 @@ class Lab:
     def start(self):
         if not self.keep:
             end_stale_worlds()
+        elif self.image_has_changed():
+            say("  not reused: the world in %s was made from an older image" % self.dir)
+            run([WORLD, "stop", self.dir], check=False)
+            shutil.rmtree(self.dir)
         run([WORLD, "start", self.dir])
         base = os.path.join(self.dir, "image", "base")
         if not os.path.exists(os.path.join(base, IMAGE)):
@@ -155,6 +159,13 @@ class Lab:
             os.path.join(ROOT, "emulator"), "--listen", "203.0.113.10:443", "--admin", "203.0.113.10:8081",
             "--repo", REPO, *self.emulator_args, token="github_pat_" + os.urandom(20).hex(), prefix=[WORLD, "run-emu", self.dir, "--"])
         self._call_from_inside(self.emulator)
+
+    def image_has_changed(self):
+        ours = os.path.join(self.dir, "image", "base", IMAGE, "manifest.env")
+        if not os.path.exists(ours):
+            return False
+        with open(ours) as mine, open(os.path.join(ROOT, "image", "base", IMAGE, "manifest.env")) as built:
+            return mine.read() != built.read()
 
     def _call_from_inside(self, emulator):
         """The admin port is in the world's network: calls go through curl run there."""
