@@ -334,19 +334,24 @@ class Walk:
                     self.call("POOL_REPAIR", name=name)
             wild = {n: (v["state"], v["work"], v["attempts"], v["step"], v["reason"]) for n, v in vms.items()
                     if v["state"] != "READY" or v["work"] or v["lease"] or not v["running"]}
+            runs = {n: generation(x) for n, x in self.domains().items() if n != "test"}
+            if not wild and runs != {n: v["generation"] for n, v in vms.items()}:
+                agreed = 0  # the keeper has yet to hear of it
             if time.monotonic() > end:
-                raise Broken(f"no way out: {wild}, children {self.w.children()}")
+                raise Broken(f"no way out: {wild}, domains {runs}, children {self.w.children()}")
             for name, v in vms.items():
                 if v["state"] == "PLAIN" and not v["work"]:  # perhaps half made: a NEW was cut off
                     self.ask("REMOVE", None, name=name, flags=FORCE)
             if not wild:
                 # What libvirt lists now must agree: a new watch lists at once.
                 agreed += 1
+                old = self.watch()
                 for pid in self.w.children("vm"):
                     self.signal(pid, signal.SIGKILL)
+                while self.watch() in (0, old) and time.monotonic() < end:
+                    time.sleep(0.02)
+                    self.advance(2)
                 time.sleep(0.05)
-                self.advance(2)
-                time.sleep(0.15)
                 continue
             agreed = 0
             if len(self.w.children()) < 2:
@@ -355,6 +360,11 @@ class Walk:
             self.hear()
         self.check_deliveries()
         self.check_owned(self.vms())
+
+    def watch(self):
+        """The child that watches libvirt: the oldest."""
+        pids = self.w.children("vm")
+        return pids[0] if pids else 0
 
     def half_removed(self, v):
         """A removal was asked for, and cut off when some of the files were gone already."""
