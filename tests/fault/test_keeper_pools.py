@@ -269,7 +269,7 @@ class Slow(Case):
             w.call("RELEASE", lease=lease)
             until(lambda: w.running("good") == i + 2)
         # Without it every round waits for the deadline of somebody's reset, of three attempts each.
-        self.assertLess(time.monotonic() - begin, 3.5)
+        self.assertLess(time.monotonic() - begin, 4.5)
         for name in names:
             for verb in ("RESET", "START", "GRANT"):
                 w.script(f"{verb}-{name}", None)
