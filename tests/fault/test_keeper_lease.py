@@ -1,5 +1,5 @@
 """Leases for anyone: keys, renewals, reservations, VMs that are looked at or kept when their lease has ended."""
-from keeper_world import ALL, BIND, FORCE, LOOK, SECRET, Case, Gone, WAIT, main, time, until
+from keeper_world import ALL, BIND, FORCE, LOOK, SECRET, STATES, Case, Gone, WAIT, main, time, until
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGhYQ0hhdGVzdGtleXRlc3RrZXl0ZXN0a2V5dGVzdA me@there"
 NONE = 0xFFFFFFFF
@@ -212,8 +212,6 @@ class Lease(Case):
     def test_keep(self):
         w = self.w
         w.pool_vm("one")
-        events = w.client()
-        events.call("SUBSCRIBE")
         self.refused(22, "only a VM with a lease", w.call, "POOL_KEEP", name="one", ttl_ms=1000)
         self.refused(114, "not kept", w.call, "POOL_KEEP", name="one")
         lease = w.lease(holder="github-runner")["lease"]
@@ -222,8 +220,7 @@ class Lease(Case):
         self.refused(22, "at most 7 days", w.call, "POOL_KEEP", name="one", ttl_ms=8 * DAY)
         w.kill()
         w.start()  # not forgotten
-        events = w.client()
-        events.call("SUBSCRIBE")
+        until(lambda: w.vms()["one"]["running"])  # its watch has seen the domain
         w.stop_domain("one")
         v = w.await_state("one", "KEPT")
         self.assertGreater(v["kept_for_ms"], 50000)
@@ -245,6 +242,19 @@ class Lease(Case):
         self.assertEqual(w.leases(), {})
         self.assertEqual([x["end_reason"] for x in w.call("LEASES", flags=ALL)["document"]["leases"]],
                          ["STOPPED: the domain has stopped: shutdown"])
+
+    def test_kept_is_published_with_what_ended_the_lease(self):
+        w = self.w
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.call("POOL_KEEP", name="one", ttl_ms=60000)
+        c = w.client()
+        c.call("SUBSCRIBE")
+        w.call("RELEASE", lease=lease)
+        c.call("HELLO")
+        self.assertEqual([(STATES[e["from"]], STATES[e["to"]], e["what"], e["lease"]) for e in c.events],
+                         [("LEASED", "KEPT", 6, lease)])  # RELEASE
+        w.call("POOL_REPAIR", name="one", flags=WAIT)
 
     def test_keep_ends(self):
         w = self.w
