@@ -15,8 +15,8 @@
 
 static int ask(int fd, enum github_type type, const char *scope, struct github_reply *ret, struct error *e)
 {
-	static uint32_t seq;
-	struct github_request q = {.head = MSG_HEAD(type, struct github_request, ++seq)};
+	/* One question at a time: its answer is the next message. */
+	struct github_request q = {.head = MSG_HEAD(type, struct github_request, 1)};
 	size_t sizes[GITHUB_TYPE_COUNT] = {[GITHUB_REPLY] = sizeof(*ret)}, n_fds = 0;
 	int fds[MSG_FDS_MAX], r;
 

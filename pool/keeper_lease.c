@@ -15,7 +15,8 @@
 
 static bool may_be_leased(const struct keeper_vm *v)
 {
-	return v->row.state == STATE_READY && v->confirmed && !v->removing && !v->trouble;
+	/* While libvirt is away nothing could be delivered, and the reset would fail until the VM is BROKEN. */
+	return v->row.state == STATE_READY && v->confirmed && !v->removing && !v->trouble && v->k->connected;
 }
 
 static unsigned ready_in(const struct keeper *k, const char *pool)

@@ -146,7 +146,7 @@ static int insert_row(struct store *s, const struct vm_row *v, uint32_t slot, ui
 /* One clean state, and nobody's that is itself another's. */
 static int check_clean_of(struct store *s, const struct vm_row *v, struct error *e)
 {
-	struct vm_row origin;
+	struct vm_row origin = {0};
 	int r = v->clean_of[0] ? store_vm_get(s, v->clean_of, &origin, e) : 0;
 
 	if (r < 0 || !v->clean_of[0])

@@ -163,8 +163,14 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 		return r;
 	host_step_begin(h, "overlay");
 	r = record_generation(h, q->name, q->generation, e);
-	if (r == 0)
+	if (r == -ENOSPC) {
+		/* A job has filled the folder: what it wrote goes first, so that there is room for the record. */
 		r = end_disk(h, q, res, e);
+		if (r == 0)
+			r = record_generation(h, q->name, q->generation, e);
+	} else if (r == 0) {
+		r = end_disk(h, q, res, e);
+	}
 	return r < 0 ? r : host_sweep(h, q->name, e);
 }
 

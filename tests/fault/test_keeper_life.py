@@ -323,10 +323,11 @@ class Life(Case):
     def test_libvirt_down_starts_nothing(self):
         w = self.w
         w.pool_vm("one", "two")
+        lease = w.lease(name="one")["lease"]
         w.libvirt(False)
         until(lambda: "does not answer" in w.log())
         starts = len(w.ops("START"))
-        lease = w.lease(name="one")["lease"]  # what is READY is READY
+        self.refused(11, "", w.call, "LEASE", holder="tester", name="two")  # its reset could not succeed
         w.call("RELEASE", lease=lease)
         v = w.await_state("one", "BROKEN")
         self.assertEqual(v["step"], "connect")

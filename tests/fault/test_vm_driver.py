@@ -316,7 +316,7 @@ class Driver(unittest.TestCase):
     def test_dirty_or_dead(self):
         """The stand-in guest notices what a real one would."""
         for what, code, word in (("b.begin", EIO, "status 1"), ("b.dies", ENOTCONN, "ended by itself"),
-                                 ("b.filter", ENOTCONN, "not in force"), ("disk", -28, "no disk can be made")):
+                                 ("b.filter", -1, "not in force"), ("disk", -28, "no disk can be made")):
             self.tell(what)
             self.bad(self.start(), code, word)
             self.assertEqual(self.entry()["running"], 0)

@@ -163,7 +163,7 @@ int guard_active(struct host *h, struct error *e)
 static int filter_told(void *userdata, const struct settings *s, struct error *e)
 {
 	return s->slot == *(const unsigned *)userdata && told_to(s->name, "filter")
-		       ? error_set(e, ENOTCONN, "the network filter of %s is not in force: the test says so", s->name)
+		       ? error_set(e, EPERM, "the network filter of %s is not in force: the test says so", s->name)
 		       : 0;
 }
 
