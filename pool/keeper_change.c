@@ -205,8 +205,8 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	const enum vm_state from = v->row.state;
 	struct store_detail d = detail ? *detail : (struct store_detail){0};
 	char lease[LEASE_ID_MAX], overlay[sizeof(v->k->conf.image_dir) + VM_NAME_MAX + sizeof("/run/.qcow2")];
-	struct state_change change, probe;
-	struct vm_row row;
+	struct state_change change = {0}, probe;
+	struct vm_row row = {0};
 	int r;
 
 	d.cause = what;

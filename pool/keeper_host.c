@@ -81,7 +81,7 @@ static bool has_real_guests(const struct keeper *k)
 static int memory_room(const struct keeper_vm *v, struct error *e)
 {
 	const struct keeper *k = v->k;
-	uint64_t total, available, running = 0, starting = 0, mine = needs_mib(v);
+	uint64_t total = 0, available = 0, running = 0, starting = 0, mine = needs_mib(v);
 	unsigned n = 0;
 	int r = memory_mib(&total, &available, e);
 

@@ -72,8 +72,8 @@ static int add_other(struct keeper_vm *v, const char *name, struct client *c, en
 			r = keeper_vm_track(k, name, &other, e);
 		KILL_POINT("other-inserted");
 	}
-	if (r < 0)
-		return r;
+	if (r < 0 || !other)
+		return r < 0 ? r : error_errno(e, ENOMEM, "%s", name);
 	if (other->row.state != STATE_PLAIN)
 		return 0; /* a repeated request: it is there */
 	if (other->op || other->removing)
