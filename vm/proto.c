@@ -12,6 +12,7 @@ const size_t vm_message_sizes[VM_TYPE_COUNT] = {
 	[VM_LIST] = sizeof(struct vm_request),
 	[VM_WATCH] = sizeof(struct vm_request),
 	[VM_GRANT] = sizeof(struct vm_request),
+	[VM_WAKE] = sizeof(struct vm_request),
 	[VM_STEP] = sizeof(struct vm_step),
 	[VM_ENTRY] = sizeof(struct vm_entry),
 	[VM_EVENT] = sizeof(struct vm_event_msg),

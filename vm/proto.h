@@ -15,7 +15,14 @@
  *             (clean_of)                       (its size is CLEAN_OF's; that VM cannot be removed before this one)
  * VM_START    name, generation, flags,       refuses a generation not above the recorded one, unless that very domain runs;
  *             delivery/admin key lines       overlay run/NAME.qcow2 (pool) or own disk (plain), domain, agent, begin, clean check;
- *                                            result: host_key, address, kvm
+ *                                            result: host_key, address, kvm, warm;
+ *                                            VM_FLAG_WARM: restores the memory image of this VM instead of booting; when there is
+ *                                            none, or none that fits this QEMU, machine and CPU, boots on a fresh overlay, captures
+ *                                            memory and disk of the quiet guest before anything of a life is in it, and restores that;
+ *                                            VM_FLAG_STANDBY with it: stays paused once the host's side of the check has passed;
+ *                                            result: standby = 1 and no host_key; VM_WAKE does the rest
+ * VM_WAKE     name, generation, key_line     a life that VM_START left in standby: resumes it, begin, clean check; result as of
+ *                                            VM_START; a life that is awake already gets the same answer again
  * VM_RESET    name, generation, flags        destroys the domain whatever its generation is up to `generation`, drops the overlay;
  *                                            VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
  *                                            larger than BOXERY_EVIDENCE_MAX); a later reset without the flag drops that too;
@@ -58,6 +65,7 @@ enum vm_verb {
 	VM_LIST,
 	VM_WATCH,
 	VM_GRANT,
+	VM_WAKE,
 	/* answers */
 	VM_STEP = 32,
 	VM_ENTRY,
@@ -71,6 +79,8 @@ enum vm_flag {
 	VM_FLAG_FORCE = 1 << 1,
 	VM_FLAG_EVIDENCE = 1 << 2,
 	VM_FLAG_HALT = 1 << 3,
+	VM_FLAG_WARM = 1 << 4,
+	VM_FLAG_STANDBY = 1 << 5,
 };
 
 struct vm_request {
@@ -128,6 +138,8 @@ struct vm_result {
 	struct msg_head head;
 	int32_t code; /* 0 or -errno */
 	uint32_t kvm;
+	uint32_t warm;    /* VM_START: 1: its memory was restored */
+	uint32_t standby; /* VM_START: 1: paused; VM_WAKE before it is used */
 	char step[VM_STEP_MAX]; /* where it failed */
 	char host_key[VM_KEY_LINE_MAX];
 	char address[VM_ADDRESS_MAX];
