@@ -4,6 +4,7 @@ Everything lives under one folder (BOXERY_LAB, default /var/tmp/boxery-lab): `em
 image that trusts the CA stays good), `image/` (base images, shared by hard links), `cache/`, and `w/NAME/`, a world each.
 """
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ ROOT = os.environ.get("BOXERY_LAB", "/var/tmp/boxery-lab")
 BUILD = os.environ.get("BOXERY_BUILD", os.path.join(TOP, "build"))
 WORLD = os.path.join(HERE, "world")
 IMAGE = "lab"
+PORTS = range(18480, 18490)  # for the download of an image build
 RUNNER_VERSION = "2.338.0"
 REPO = "octo/private"
 LABELS = ["self-hosted", "linux", "x64", "boxery"]
@@ -87,30 +89,54 @@ def tests_layer(sha256, url):
     return yaml.safe_dump(layer, sort_keys=False)
 
 
+def serve(folder):
+    """Serves a folder on loopback; (process, URL). The first port that is free: the URL is part of the image's record, so another
+    one means another build."""
+    for port in PORTS:
+        server = subprocess.Popen(["/usr/bin/python3", os.path.join(TOP, "tests", "emulator", "serve_files.py"), folder,
+                                   "--listen", "127.0.0.1:%d" % port], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        words = server.stdout.readline().split()
+        if len(words) == 2:
+            return server, words[1].rstrip("/")
+        said = server.communicate()[1].strip().splitlines()
+    raise Failed("no port of 127.0.0.1:%d to %d can be served from: %s" % (PORTS[0], PORTS[-1], said[-1] if said else "no words"))
+
+
+@contextlib.contextmanager
+def one_at_a_time(path):
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def ensure_image(log=say):
     """Builds the image of the tests once; afterwards boxery-build says that nothing changed."""
-    folder, name, sha256 = runner_tarball()
-    layers = os.path.join(ROOT, "layers")
-    shutil.rmtree(layers, ignore_errors=True)
-    shutil.copytree(os.path.join(TOP, "layers"), layers, ignore=shutil.ignore_patterns("*.[ch]", "meson.build"))
-    server = subprocess.Popen(["/usr/bin/python3", os.path.join(TOP, "tests", "emulator", "serve_files.py"), folder,
-                               "--listen", "127.0.0.1:18480"], stdout=subprocess.PIPE, text=True)
-    try:
-        url = server.stdout.readline().split()[1]
-        with open(os.path.join(layers, "lab-runner.yaml"), "w") as f:
-            f.write(tests_layer(sha256, url.rstrip("/") + "/actions-runner-linux-{arch}-{version}.tar.gz"))
-        # An existing image tells boxery-build by itself whether anything changed.
-        command = [os.path.join(BUILD, "boxery-build"), "base", IMAGE, "--layers", "debian,lab-runner",
-                   "--layer-dir", layers, "--image-dir", os.path.join(ROOT, "image"), "--cache-dir",
-                   os.path.join(ROOT, "cache"), "--ca", authority()]
-        done = run(command, check=False)
-        if done.returncode != 0:
-            raise Failed("boxery-build: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
-        for line in done.stderr.splitlines() + done.stdout.splitlines():
-            log("  " + line)
-    finally:
-        server.terminate()
-        server.wait()
+    os.makedirs(ROOT, exist_ok=True)
+    with one_at_a_time(os.path.join(ROOT, "image.lock")):
+        folder, _, sha256 = runner_tarball()
+        layers = os.path.join(ROOT, "layers")
+        shutil.rmtree(layers, ignore_errors=True)
+        shutil.copytree(os.path.join(TOP, "layers"), layers, ignore=shutil.ignore_patterns("*.[ch]", "meson.build"))
+        server, url = serve(folder)
+        try:
+            build_image(layers, sha256, url, log)
+        finally:
+            server.terminate()
+            server.communicate()
+
+
+def build_image(layers, sha256, url, log):
+    with open(os.path.join(layers, "lab-runner.yaml"), "w") as f:
+        f.write(tests_layer(sha256, url + "/actions-runner-linux-{arch}-{version}.tar.gz"))
+    # An existing image tells boxery-build by itself whether anything changed.
+    command = [os.path.join(BUILD, "boxery-build"), "base", IMAGE, "--layers", "debian,lab-runner",
+               "--layer-dir", layers, "--image-dir", os.path.join(ROOT, "image"), "--cache-dir",
+               os.path.join(ROOT, "cache"), "--ca", authority()]
+    done = run(command, check=False)
+    if done.returncode != 0:
+        raise Failed("boxery-build: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+    for line in done.stderr.splitlines() + done.stdout.splitlines():
+        log("  " + line)
 
 
 def end_stale_worlds():
