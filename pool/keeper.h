@@ -125,6 +125,7 @@ struct keeper {
 	struct watch *watch;
 	bool listed;    /* libvirt has been compared with the store at least once */
 	bool connected; /* libvirt answered last time; while it does not, nothing new is started */
+	uint64_t outage_us; /* since when it does not; 0: it does, or nothing is known yet */
 	bool stopping, listen_passed;
 };
 
@@ -189,6 +190,9 @@ int vm_answer_receive(int fd, bool watch, union vm_answer *ret, struct error *e)
 /* keeper_watch.c */
 int watch_start(struct keeper *k, struct error *e);
 struct watch *watch_free(struct watch *w);
+/* An operation could not reach libvirt. The next listing says that it is back. */
+void libvirt_lost(struct keeper *k, const char *why);
+uint64_t libvirt_grace_ms(const struct keeper *k); /* what needs libvirt waits so long before its failure counts; 0: it does not */
 /* Compares libvirt's listing with the store. What began after floor_us cannot be judged by it. */
 void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_us);
 

@@ -89,6 +89,26 @@ static void plain_started(struct keeper_vm *v, const struct op *op, const struct
 	client_reply_ok(c, v);
 }
 
+/*
+ * Libvirt has just gone: no failure of the VM's, and its next try waits. A libvirt that stays away is one.
+ */
+static bool libvirt_to_blame(struct keeper *k, const struct error *e)
+{
+	if (e->code == ECONNREFUSED)
+		libvirt_lost(k, e->text);
+	return e->code && libvirt_grace_ms(k) > 0;
+}
+
+/* What could only fail is not begun. */
+static bool waits_for_libvirt(struct keeper_vm *v)
+{
+	const uint64_t ms = libvirt_grace_ms(v->k);
+
+	if (ms)
+		keeper_retry(v, ms);
+	return ms > 0;
+}
+
 static void start_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
@@ -118,7 +138,8 @@ static void start_done(struct op *op, const struct error *cause)
 		struct store_detail d = failure(op, &e);
 		struct error commit = ERROR_INIT;
 
-		(void)keeper_apply(v, v->row.generation, HAPPENING_START_FAILED, &d, &commit);
+		(void)keeper_apply(v, v->row.generation,
+				libvirt_to_blame(v->k, cause) ? HAPPENING_INTERRUPTED : HAPPENING_START_FAILED, &d, &commit);
 	}
 }
 
@@ -154,6 +175,11 @@ static void reset_done(struct op *op, const struct error *e)
 
 	if (!v)
 		return;
+	if (libvirt_to_blame(v->k, e)) {
+		keeper_record(v, "libvirt", e->text, d.took_us);
+		keeper_settle(v);
+		return;
+	}
 	if (e->code == 0) {
 		d.step = d.reason = NULL;
 		d.evidence = op->request.flags & VM_FLAG_EVIDENCE ? op->result.text : NULL;
@@ -181,7 +207,11 @@ static bool keeps_evidence(const struct keeper_vm *v)
 
 void effect_reset(struct keeper_vm *v)
 {
-	struct op *op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, reset_done);
+	struct op *op;
+
+	if (waits_for_libvirt(v))
+		return;
+	op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, reset_done);
 
 	if (!op) {
 		no_memory(v);
@@ -203,24 +233,34 @@ static void halt_done(struct op *op, const struct error *e)
 
 	if (!v)
 		return;
+	if (libvirt_to_blame(v->k, e)) {
+		keeper_settle(v);
+		return;
+	}
 	if (e->code) {
+		/* Of a BROKEN VM nothing changes: whichever listing still shows its guest has it tried again. */
 		(void)keeper_apply(v, v->row.generation, HAPPENING_RESET_FAILED, &d, &commit);
 		return;
 	}
 	KILL_POINT("halted");
 	v->running = false;
 	v->running_us = clock_boot_us();
-	keeper_record(v, "halted", v->row.evidence, d.took_us);
+	keeper_record(v, "halted", op->result.text, d.took_us);
 }
 
 void effect_halt(struct keeper_vm *v)
 {
-	struct op *op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, halt_done);
+	struct op *op;
 
+	if (waits_for_libvirt(v))
+		return;
+	op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, halt_done);
 	if (!op) {
 		no_memory(v);
 		return;
 	}
+	if (v->seen_generation > op->request.generation)
+		op->request.generation = v->seen_generation;
 	op->request.flags = VM_FLAG_HALT;
 	op_queue(op, v);
 }

@@ -200,8 +200,10 @@ static int inspect(struct request *r, struct error *e)
 		return error_set(e, EBUSY, "%s is being looked at by %s (lease %s)", v->row.name, v->holder, v->row.lease);
 	if (v->row.state != STATE_BROKEN)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN", v->row.name, state_to_string(v->row.state));
-	if (v->op || v->removing)
+	if (v->removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
+	if (v->op)
+		return error_set(e, EBUSY, "%s is just being shut off; try again", v->row.name);
 	code = lease_vm(r->client, v, e);
 	return code < 0 ? code : REPLY_LATER;
 }

@@ -27,6 +27,11 @@
 #define KEEPER_DELIVER_GRACE_MS 1000
 #define KEEPER_STOPPED_GRACE_MS 10000 /* from "stopped" until a start that says nothing is given up */
 #define KEEPER_SHUTDOWN_MS 10000
+/*
+ * So long libvirt may be away before that is anybody's failure: an upgrade restarts it in seconds, and no VM may become BROKEN by
+ * that. What fails after it counts, so that a libvirt that stays away is seen.
+ */
+#define KEEPER_OUTAGE_MS 30000
 #define KEEPER_RECONNECT_MS 1000 /* watch and listing: doubled each time ... */
 #define KEEPER_RECONNECT_MAX_MS 30000 /* ... up to this */
 /*

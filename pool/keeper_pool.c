@@ -169,8 +169,8 @@ int serve_pool_repair(struct request *r, struct error *e)
 	if (v->row.state != STATE_BROKEN && v->row.state != STATE_KEPT)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN; there is nothing to repair", v->row.name,
 				state_to_string(v->row.state));
-	/* A kept VM's halt may be under way: the reset takes its place. */
-	if (v->removing || (v->op && v->row.state == STATE_BROKEN))
+	/* A halt may be under way: the reset takes its place. */
+	if (v->removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
 	code = keeper_apply(v, 0, HAPPENING_REPAIR, NULL, e);
 	if (code < 0 || !(r->in->flags & KEEPER_FLAG_WAIT))
@@ -293,6 +293,7 @@ int serve_pool_remove(struct request *r, struct error *e)
 		return REPLY_LATER;
 	if (state == STATE_COLD || state == STATE_BROKEN) {
 		keeper_retry(v, 0);
+		v->op = op_cancel(v->op); /* a halt */
 		pool_removed_soon(v);
 		return REPLY_LATER;
 	}

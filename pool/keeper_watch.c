@@ -38,6 +38,15 @@ static uint64_t next_delay(uint64_t ms)
 	return ms * 2 < KEEPER_RECONNECT_MAX_MS ? ms * 2 : KEEPER_RECONNECT_MAX_MS;
 }
 
+/* Libvirt is back: what waited for it, or had failed without it, is done now. */
+static void go_on(struct keeper_vm *v)
+{
+	if (!v->retry || (v->row.state != STATE_RESETTING && v->row.state != STATE_KEPT))
+		return;
+	keeper_retry(v, 0);
+	keeper_settle(v);
+}
+
 static void set_connected(struct keeper *k, bool connected, const char *why)
 {
 	if (k->connected != connected) {
@@ -47,7 +56,26 @@ static void set_connected(struct keeper *k, bool connected, const char *why)
 			log_warning("libvirt does not answer (%s); nothing is started until it does", why);
 	}
 	k->connected = connected;
+	if (!connected && !k->outage_us)
+		k->outage_us = clock_boot_us();
+	if (connected && k->outage_us) {
+		k->outage_us = 0;
+		for (size_t i = 0; i < k->n_vms; i++)
+			go_on(k->vms[i]);
+	}
 	keeper_kick(k);
+}
+
+void libvirt_lost(struct keeper *k, const char *why)
+{
+	set_connected(k, false, why);
+}
+
+uint64_t libvirt_grace_ms(const struct keeper *k)
+{
+	uint64_t spent = (clock_boot_us() - k->outage_us) / 1000;
+
+	return k->outage_us && spent < KEEPER_OUTAGE_MS ? KEEPER_OUTAGE_MS - spent : 0;
 }
 
 /* A domain of ours by its metadata that the store has never heard of: somebody's, or an older database's. Left alone. */
@@ -94,11 +122,17 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 		if (settled)
 			effect_halt(v);
 		break;
+	case STATE_BROKEN: /* libvirt was away when it became so */
+	case STATE_MAINTENANCE:
+		if (settled && !v->removing && (v->row.state == STATE_BROKEN || v->row.lease[0])) {
+			log_vm(LOG_WARNING, v->row.name, v->row.lease, "runs although it is %s; it is shut off",
+					state_to_string(v->row.state));
+			effect_halt(v);
+		}
+		break;
 	case STATE_PLAIN:
 	case STATE_STARTING:
 	case STATE_RESETTING:
-	case STATE_BROKEN:
-	case STATE_MAINTENANCE:
 	case STATE_ADDING:
 	case STATE_COUNT:
 		break;

@@ -1,5 +1,5 @@
 """The life of VMs: starts, leases, deliveries, ends, failures."""
-from keeper_world import BIND, FORCE, STATES, Case, Gone, WAIT, main, memfd, time, until
+from keeper_world import BIND, FORCE, LOOK, STATES, Case, Gone, WAIT, main, memfd, time, until
 
 
 class Life(Case):
@@ -335,6 +335,52 @@ class Life(Case):
         self.assertEqual(w.state("two"), "READY")
         w.libvirt(True)
         w.call("POOL_REPAIR", name="one", flags=WAIT)
+
+    def test_short_outage_breaks_nothing(self):
+        """Three VMs are being reset, one is just starting, while libvirtd is restarted: none of it counts."""
+        w = self.w
+        names = ("one", "two", "three")
+        w.pool_vm(*names, "four")
+        leases = [w.lease(name=n)["lease"] for n in names]
+        w.script("START-four", "once slow 200")
+        w.stop_domain("four")
+        until(lambda: w.state("four") == "STARTING")
+        w.libvirt(False)
+        for lease in leases:
+            w.call("RELEASE", lease=lease)
+        until(lambda: "does not answer" in w.log())
+        until(lambda: w.state("four") == "RESETTING")
+        time.sleep(0.3)  # longer than both waits between failures
+        resets = len(w.ops("RESET"))
+        self.assertEqual([w.state(n) for n in names], ["RESETTING"] * 3)
+        w.libvirt(True)
+        for name in (*names, "four"):
+            self.assertEqual(w.await_state(name, "READY", "BROKEN")["state"], "READY", name)
+            kinds = [e["kind"] for e in w.history(name=name)]
+            self.assertNotIn("RESET_FAILED", kinds)
+            self.assertNotIn("START_FAILED", kinds)
+        self.assertLessEqual(resets, 2 * (4 + 1 + len(names)))  # two lines each; and nobody tried in vain again and again
+
+    def test_guest_of_a_broken_vm_is_ended_when_libvirt_is_back(self):
+        w = self.w
+        w.pool_vm("one", "two")
+        lease = w.lease(name="one")["lease"]
+        looked_at = w.lease(name="two")["lease"]
+        w.libvirt(False)
+        for x in (lease, looked_at):
+            w.call("RELEASE", lease=x)
+        for name in ("one", "two"):
+            self.assertEqual(w.await_state(name, "BROKEN")["step"], "connect")
+            self.assertEqual(w.running(name), 1)
+        w.call("LEASE", name="two", holder="admin", flags=LOOK, ttl_ms=60000)
+        w.script("RESET", "once fail 5 destroy not now")
+        w.libvirt(True)
+        until(lambda: (w.running("one"), w.running("two")) == (0, 0))
+        self.assertEqual((w.state("one"), w.state("two")), ("BROKEN", "MAINTENANCE"))
+        self.assertTrue(w.has("run", "one") and w.has("run", "two"), "their overlays are for an admin to look at")
+        self.assertIn("halted", [e["kind"] for e in w.history(name="one")])
+        w.call("POOL_REPAIR", name="one", flags=WAIT)
+        self.assertEqual(w.running("one"), 2)
 
     def test_watch_dies(self):
         w = self.w

@@ -32,7 +32,7 @@ class Pool(unittest.TestCase):
     def lease(self, name):
         return self.lab.host_json("lease", name)["lease"]
 
-    def broken_by(self, spoil, mend, step):
+    def broken_by(self, spoil, mend, step, mended=lambda: None):
         """A reset of `one` that cannot succeed: BROKEN after three attempts, `two` goes on, repair brings it back."""
         lease = self.lease("one")
         spoil()
@@ -53,6 +53,7 @@ class Pool(unittest.TestCase):
             self.assertEqual(self.lab.vm("two")["state"], "READY")
         finally:
             mend()
+        mended()
         self.lab.host("pool", "repair", "one", "--wait")
         self.assertEqual(self.lab.vm("one")["state"], "READY")
 
@@ -74,8 +75,16 @@ class Pool(unittest.TestCase):
 
     def test_libvirtd_stopped(self):
         self.broken_by(lambda: run([WORLD, "libvirtd-kill", self.lab.dir]),
-                       lambda: run([WORLD, "libvirtd-start", self.lab.dir]), ("connect",))
+                       lambda: run([WORLD, "libvirtd-start", self.lab.dir]), ("connect",), self.guest_is_ended)
         self.assertIn("libvirt", self.reason)
+
+    def guest_is_ended(self):
+        """Nobody could end it without libvirtd; it must not live on until somebody repairs the VM."""
+        def off():
+            listed = self.lab.inside(["virsh", "-q", "list"], check=False)
+            return listed.returncode == 0 and " one " not in listed.stdout
+        wait_until("the guest of the BROKEN VM is off", off, 60, every=0.5)
+        self.assertEqual(self.lab.vm("one")["state"], "BROKEN")
 
     def cycle(self, name):
         before = self.lab.vm(name)["generation"]
