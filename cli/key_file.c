@@ -21,7 +21,7 @@ static const char *const key_types[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "e
  */
 static bool blob_is_whole(const char *base64, const char *type)
 {
-	unsigned char blob[KEEPER_TEXT_MAX];
+	unsigned char blob[KEEPER_LINE_MAX];
 	size_t len = 0, at = 0, strings = 0;
 
 	if (sodium_base642bin(blob, sizeof(blob), base64, strlen(base64), NULL, &len, NULL, sodium_base64_VARIANT_ORIGINAL))
@@ -49,7 +49,7 @@ static int check_line(const char *path, char *line, char *dst, size_t size, stru
 		return error_set(e, EINVAL, "--ssh-key %s: not an ssh public key; its line begins with a type such as "
 				"ssh-ed25519 (ssh-keygen -t ed25519 makes one)", path);
 	if (base64 && strlen(type) + 1 + strlen(base64) >= size)
-		return error_set(e, EINVAL, "--ssh-key %s: the key is longer than %zu bytes; use an ed25519 or ECDSA key", path,
+		return error_set(e, EINVAL, "--ssh-key %s: the key is longer than %zu bytes; use an ed25519, ECDSA or RSA key of at most 4096 bits", path,
 				size - 1);
 	if (!base64 || !blob_is_whole(base64, type))
 		return error_set(e, EINVAL, "--ssh-key %s: the %s key in it is damaged or cut off", path, type);

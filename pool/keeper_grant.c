@@ -13,6 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
+_Static_assert(KEEPER_LINE_MAX <= VM_KEY_LINE_MAX, "a key that was taken must fit into what is sent on");
+
 static bool is_base64(const char *s, size_t n)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
@@ -37,7 +39,7 @@ int grant_check(const struct keeper_request *in, struct error *e)
 			rest = in->text + strlen(types[i]);
 	if (!rest || !is_base64(rest, strcspn(rest, " ")))
 		return error_set(e, EINVAL, "that is not an ssh public key: one begins with its type, as 'ssh-ed25519 AAAA...', and "
-				"has at most %d characters", KEEPER_TEXT_MAX - 1);
+				"has at most %d characters", KEEPER_LINE_MAX - 1);
 	return 0;
 }
 

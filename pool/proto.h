@@ -64,6 +64,7 @@
 #define LEASE_ID_MAX 33   /* 32 hex digits */
 #define RUNNER_NAME_MAX 65
 #define KEEPER_TEXT_MAX ERROR_TEXT_MAX
+#define KEEPER_LINE_MAX 1024 /* of a request's text: an ssh public key is the longest */
 #define KEEPER_CLIENTS_MAX 256
 #define KEEPER_TTL_DEFAULT_MS (6ull * 3600 * 1000)
 #define KEEPER_TTL_MAX_MS (7ull * 24 * 3600 * 1000)
@@ -145,7 +146,7 @@ struct keeper_request {
 	uint32_t flags, registration;
 	uint32_t cpus, memory_mib, disk_gib;
 	uint64_t ttl_ms, wait_ms, runner_id;
-	char text[KEEPER_TEXT_MAX];
+	char text[KEEPER_LINE_MAX];
 	uint32_t count; /* POOL_ADD; 0 is 1 */
 	struct pool_settings settings; /* POOL_SET; 0: leave as it is, POOL_SETTING_NONE: no limit any more */
 };

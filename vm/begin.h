@@ -15,7 +15,7 @@
 
 struct begin_answer {
 	uint64_t generation;
-	char host_key[VM_KEY_LINE_MAX], address[VM_ADDRESS_MAX], system[32], kernel[64];
+	char host_key[VM_HOST_KEY_MAX], address[VM_ADDRESS_MAX], system[32], kernel[64];
 	uint64_t clock_ns;
 	bool lease;
 };

@@ -9,7 +9,7 @@
 #include "vm/proto.h"
 
 struct hostkey {
-	char public_line[VM_KEY_LINE_MAX]; /* "ssh-ed25519 BASE64" */
+	char public_line[VM_HOST_KEY_MAX]; /* "ssh-ed25519 BASE64" */
 	struct secret *private_file;
 };
 int hostkey_new(struct hostkey *ret, struct error *e);

@@ -49,7 +49,8 @@
 
 #define VM_TEXT_MAX ERROR_TEXT_MAX
 #define VM_STEP_MAX 32
-#define VM_KEY_LINE_MAX 512
+#define VM_KEY_LINE_MAX 1024 /* a person's ssh public key: RSA of 4096 bits has 724 */
+#define VM_HOST_KEY_MAX 512  /* ours, ed25519 */
 #define VM_ADDRESS_MAX 46
 #define VM_LABEL_MAX 64
 
@@ -141,7 +142,7 @@ struct vm_result {
 	uint32_t warm;    /* VM_START: 1: its memory was restored */
 	uint32_t standby; /* VM_START: 1: paused; VM_WAKE before it is used */
 	char step[VM_STEP_MAX]; /* where it failed */
-	char host_key[VM_KEY_LINE_MAX];
+	char host_key[VM_HOST_KEY_MAX];
 	char address[VM_ADDRESS_MAX];
 	char text[VM_TEXT_MAX];
 };

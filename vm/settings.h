@@ -35,7 +35,7 @@ const char *settings_clean_name(const struct settings *s);
 struct generation {
 	uint64_t generation;
 	bool begun; /* the life passed its check; the next three are set */
-	char host_key[VM_KEY_LINE_MAX];
+	char host_key[VM_HOST_KEY_MAX];
 	bool kvm;
 	uint64_t domain_id; /* libvirt's number of the domain that was checked; 0: not known */
 	/* What the domain was made with, for whoever looks later whether it is still so. "" and 0: it was not. */

@@ -35,7 +35,7 @@ PROGRESS, REPLY, EVENT = 64, 65, 66
 # POOL_ADD's count, POOL_SET's settings.
 SETTINGS_FORMAT = "I I I I I I I I"
 SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local"
-REQUEST = Layout(0, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 512s " + SETTINGS_FORMAT,
+REQUEST = Layout(0, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 1024s " + SETTINGS_FORMAT,
                  "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms runner_id text " +
                  SETTINGS_NAMES)
 ANSWERS = {

@@ -299,7 +299,7 @@ static int public_half(const char *host_key, char *dst, size_t size)
 static int begin(virDomainPtr d, const char *text, char **ret, struct error *e)
 {
 	CLEANUP_BUF struct buf b = BUF_INIT(BEGIN_TEXT_MAX);
-	char host_key[4096], public[VM_KEY_LINE_MAX], generation[32], address[VM_ADDRESS_MAX];
+	char host_key[4096], public[VM_HOST_KEY_MAX], generation[32], address[VM_ADDRESS_MAX];
 	const char *name = virDomainGetName(d);
 	int r, clean;
 

@@ -56,6 +56,17 @@ class Lease(Case):
         self.w.call("RELEASE", lease=held)
         self.ready()
 
+    def test_rsa_key(self):
+        """The longest that people commonly have: 4096 bits."""
+        path = key_files(self.w.root)["rsa.pub"]
+        r = run(self.w, "lease", "--ssh-key", path)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with open(path, encoding="ascii") as f:
+            key = " ".join(f.read().split()[:2])
+        self.assertEqual(self.w.lines("grants.log")[-1].split(" ", 2)[2], key)
+        self.assertEqual(run(self.w, "release", self.w.vms()["one"]["lease"]).returncode, 0)
+        self.ready()
+
     def test_renew(self):
         lease = self.w.lease(ttl_ms=3000)["lease"]
         for args, words in ((("--ttl", "2h"), "ends in 2h00m\n"), (("--ttl", "30m"), "ends in 2h00m as before; --force makes it less\n"),

@@ -28,7 +28,7 @@ def cases(keys, ended, expired, held):
     yield ("lease", "--broken")
     yield ("lease", "--broken", "two")
     yield ("lease", "--broken", "two", "--exec", "true")
-    for name in ("id", "cut", "two", "rsa.pub", "dss", "empty", "binary"):
+    for name in ("id", "cut", "two", "long", "dss", "empty", "binary"):
         yield ("lease", "--ssh-key", keys[name])
     yield ("lease", "--ssh-key", keys["id"] + "-nosuch")
     yield ("lease", "--ssh-key", os.path.dirname(keys["id"]))

@@ -1,4 +1,5 @@
 """boxery-host against the real keeper with stand-ins for its children (tests/fault/keeper_world.py)."""
+import base64
 import os
 import re
 import signal
@@ -26,12 +27,14 @@ def begin(w, *args, env=None, **more):
 
 def key_files(folder):
     """A public key, its private half, and what can be wrong with one."""
-    files = {name: os.path.join(folder, name) for name in ("id", "id.pub", "cut", "two", "rsa.pub", "dss", "empty", "binary")}
+    files = {name: os.path.join(folder, name) for name in ("id", "id.pub", "cut", "two", "rsa.pub", "long", "dss", "empty", "binary")}
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "a comment", "-f", files["id"]], check=True, timeout=60)
     subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-b", "4096", "-N", "", "-f", files["rsa.pub"][:-4]], check=True, timeout=60)
     with open(files["id.pub"], encoding="ascii") as f:
         line = f.read()
-    for name, text in (("cut", line[:60]), ("two", line + line), ("dss", line.replace("ssh-ed25519", "ssh-dss")), ("empty", "# none\n"),
+    number = b"\0\0\0\3\1\0\1" + (1025).to_bytes(4, "big") + b"\0" + b"\xff" * 1024  # what an RSA key of 8192 bits looks like
+    long = "ssh-rsa " + base64.b64encode(b"\0\0\0\7ssh-rsa" + number).decode() + "\n"
+    for name, text in (("cut", line[:60]), ("two", line + line), ("long", long), ("dss", line.replace("ssh-ed25519", "ssh-dss")), ("empty", "# none\n"),
                        ("binary", "ssh-ed25519\0 x")):
         with open(files[name], "w", encoding="ascii") as f:
             f.write(text)

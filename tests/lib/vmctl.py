@@ -32,7 +32,7 @@ class Request(ctypes.Structure):
     _fields_ = [("head", Head), ("name", ctypes.c_char * 41), ("generation", ctypes.c_uint64),
                 ("slot", ctypes.c_uint32), ("cpus", ctypes.c_uint32), ("memory_mib", ctypes.c_uint32),
                 ("disk_gib", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("timeout_ms", ctypes.c_uint32),
-                ("image", ctypes.c_char * 41), ("key_line", ctypes.c_char * 512), ("clean_of", ctypes.c_char * 41),
+                ("image", ctypes.c_char * 41), ("key_line", ctypes.c_char * 1024), ("clean_of", ctypes.c_char * 41),
                 ("start_cpus", ctypes.c_uint32), ("start_memory_mib", ctypes.c_uint32),
                 ("disk_mib_per_s", ctypes.c_uint32), ("disk_iops", ctypes.c_uint32), ("net_kib_per_s", ctypes.c_uint32)]
 
@@ -54,7 +54,8 @@ class Event(ctypes.Structure):
 
 
 class Result(ctypes.Structure):
-    _fields_ = [("head", Head), ("code", ctypes.c_int32), ("kvm", ctypes.c_uint32), ("step", ctypes.c_char * 32),
+    _fields_ = [("head", Head), ("code", ctypes.c_int32), ("kvm", ctypes.c_uint32), ("warm", ctypes.c_uint32),
+                ("standby", ctypes.c_uint32), ("step", ctypes.c_char * 32),
                 ("host_key", ctypes.c_char * 512), ("address", ctypes.c_char * 46), ("text", ctypes.c_char * 512)]
 
 

@@ -136,7 +136,7 @@ static void test_hostkey(void **state)
 	struct test_folder *f = *state;
 	struct hostkey k = {0}, other = {0};
 	struct error e = ERROR_INIT;
-	char path[128], command[256], line[VM_KEY_LINE_MAX] = "";
+	char path[128], command[256], line[VM_HOST_KEY_MAX] = "";
 	FILE *out;
 	int fd;
 
