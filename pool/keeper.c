@@ -145,7 +145,7 @@ static void start_cold(struct keeper *k)
 	for (size_t i = 0; i < k->n_vms && k->connected && !k->stopping && ops_room(k); i++) {
 		struct keeper_vm *v = k->vms[i];
 
-		if (v->row.state == STATE_COLD && !v->removing && !v->retry && !v->op && host_has_room(v))
+		if (v->row.state == STATE_COLD && !v->row.removing && !v->retry && !v->op && host_has_room(v))
 			keeper_note(v, HAPPENING_START, NULL);
 	}
 }

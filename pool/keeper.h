@@ -29,8 +29,7 @@ struct keeper_vm {
 	bool confirmed;        /* libvirt has said to this keeper that this life runs; only such a READY VM is leased */
 	bool running;          /* what libvirt said last, or the last operation */
 	uint64_t running_us;   /* when that was */
-	bool removing;         /* waits to be COLD or BROKEN, then goes */
-	uint64_t remover;      /* client that wants to know */
+	uint64_t remover;      /* client that wants to know when it is removed (row.removing) */
 	uint64_t asker;        /* client whose request the next effect serves */
 	uint64_t awaiter;      /* client that wants to know when it has come to awaited, and the request it asked with */
 	uint32_t awaiter_seq;
@@ -246,6 +245,7 @@ const struct pool_settings *pool_settings(const struct keeper *k, const char *po
 unsigned pool_reserved(const struct keeper *k, const char *pool, const char *holder);
 int serve_pool_remove(struct request *r, struct error *e);
 void pool_removed_soon(struct keeper_vm *v); /* a VM that is being removed has come to rest */
+void pool_remove_again(struct keeper_vm *v); /* what another keeper began, or what has failed */
 int serve_lease(struct request *r, struct error *e); /* keeper_lease.c */
 int serve_register(struct request *r, struct error *e);
 int serve_job_seen(struct request *r, struct error *e);

@@ -19,7 +19,7 @@ static int later(struct op *op, struct keeper_vm *exclusive, struct error *e)
 
 static int check_idle(const struct keeper_vm *v, struct error *e)
 {
-	if (v->removing)
+	if (v->row.removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
 	if (v->op)
 		return error_set(e, EBUSY, "%s: %s is under way", v->row.name,

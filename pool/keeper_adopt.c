@@ -13,6 +13,8 @@
  *   event "delivered"
  *   PLAIN, COLD, BROKEN           as they are
  *
+ * A VM that an admin wanted gone is removed, whatever its state: half of it may be.
+ *
  * Expiries that passed while no keeper ran fire at once. A lease that was bound to a connection is kept: its holder may
  * only have lost us, and a running job is worth more than the VM it occupies; the expiry bounds it.
  */
@@ -58,6 +60,10 @@ static void adopt(struct keeper_vm *v)
 
 	lease_load(v);
 	deadline_watch(v);
+	if (v->row.removing && v->row.state != STATE_RESETTING && v->row.state != STATE_STARTING) {
+		pool_remove_again(v);
+		return;
+	}
 	switch (v->row.state) {
 	case STATE_MAINTENANCE:
 		if (v->row.lease[0])

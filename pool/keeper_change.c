@@ -156,7 +156,7 @@ static void follow(struct keeper_vm *v, const struct state_change *change, enum 
 		pool_grow(v);
 	v->grow.count = 0;
 	answer_awaiter(v, reason);
-	if (v->removing && (v->row.state == STATE_COLD || v->row.state == STATE_BROKEN))
+	if (v->row.removing && (v->row.state == STATE_COLD || v->row.state == STATE_BROKEN))
 		pool_removed_soon(v);
 }
 
@@ -284,6 +284,10 @@ void keeper_settle(struct keeper_vm *v)
 {
 	if (v->op || v->retry || v->k->stopping)
 		return;
+	if (v->row.removing && v->row.state != STATE_RESETTING) {
+		pool_remove_again(v);
+		return;
+	}
 	switch (v->row.state) {
 	case STATE_MAINTENANCE:
 		if (!v->row.lease[0])

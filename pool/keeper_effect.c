@@ -197,7 +197,7 @@ static bool keeps_evidence(const struct keeper_vm *v)
 {
 	struct lease_row lease;
 
-	if (v->row.attempts < STATE_ATTEMPTS_MAX || v->removing || v->seen_generation > v->row.generation)
+	if (v->row.attempts < STATE_ATTEMPTS_MAX || v->row.removing || v->seen_generation > v->row.generation)
 		return false;
 	if (!v->row.lease[0])
 		return true;

@@ -16,7 +16,7 @@
 static bool may_be_leased(const struct keeper_vm *v)
 {
 	/* While libvirt is away nothing could be delivered, and the reset would fail until the VM is BROKEN. */
-	return v->row.state == STATE_READY && v->confirmed && !v->removing && !v->trouble && v->k->connected;
+	return v->row.state == STATE_READY && v->confirmed && !v->row.removing && !v->trouble && v->k->connected;
 }
 
 static unsigned ready_in(const struct keeper *k, const char *pool)
@@ -68,7 +68,7 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 		return error_set(e, EAGAIN, "%s is not started: %s", in->name, v->row.reason);
 	if (v)
 		return error_set(e, EAGAIN, "%s is %s%s", in->name,
-				v->removing ? "being removed" :
+				v->row.removing ? "being removed" :
 				v->row.state == STATE_READY ? "READY, but libvirt has not confirmed it yet" :
 							      state_to_string(v->row.state),
 				v->row.state == STATE_BROKEN ? "; 'boxery-host pool repair NAME' tries it again" : "");
@@ -200,7 +200,7 @@ static int inspect(struct request *r, struct error *e)
 		return error_set(e, EBUSY, "%s is being looked at by %s (lease %s)", v->row.name, v->holder, v->row.lease);
 	if (v->row.state != STATE_BROKEN)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN", v->row.name, state_to_string(v->row.state));
-	if (v->removing)
+	if (v->row.removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
 	if (v->op)
 		return error_set(e, EBUSY, "%s is just being shut off; try again", v->row.name);

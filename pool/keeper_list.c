@@ -26,7 +26,7 @@ static void wall_text(uint64_t us, char dst[static 32])
 
 static const char *work_of(const struct keeper_vm *v)
 {
-	if (v->removing)
+	if (v->row.removing)
 		return "REMOVE";
 	if (v->delivery)
 		return "DELIVER";

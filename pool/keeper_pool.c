@@ -1,9 +1,10 @@
 /*
  * Into the pool, out of it, and out of the world: POOL_ADD, POOL_REPAIR, REMOVE, POOL_REMOVE.
  *
- * A removal first brings the VM to rest. COLD, BROKEN and PLAIN VMs are removed as they are; anything else is reset first and
- * removed when it arrives in one of these (keeper_vm.removing, which also keeps the policy from starting it again). A
- * keeper that dies in between forgets the wish, and the VM is an ordinary pool VM again: the admin repeats the command.
+ * A removal is written down first (vm_row.removing), then brings the VM to rest. COLD, BROKEN and PLAIN VMs are removed as they
+ * are; anything else is reset first and removed when it arrives in one of these. A keeper that dies in between leaves the wish
+ * to the next one, because half of the VM's files may be gone already. One that fails is taken back when somebody is there to be
+ * told, and else tried again.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -76,7 +77,7 @@ static int add_other(struct keeper_vm *v, const char *name, struct client *c, en
 		return r < 0 ? r : error_errno(e, ENOMEM, "%s", name);
 	if (other->row.state != STATE_PLAIN)
 		return 0; /* a repeated request: it is there */
-	if (other->op || other->removing)
+	if (other->op || other->row.removing)
 		return error_set(e, EBUSY, "%s: something else is under way with it", name);
 	r = keeper_apply(other, 0, HAPPENING_ADD, &d, e);
 	if (r > 0 && c)
@@ -134,7 +135,7 @@ int serve_pool_add(struct request *r, struct error *e)
 	if (v->row.state != STATE_PLAIN)
 		return error_set(e, v->row.state == STATE_ADDING ? EBUSY : EALREADY, "%s is in pool %s already (%s)",
 				v->row.name, v->row.pool, state_to_string(v->row.state));
-	if (v->op || v->removing)
+	if (v->op || v->row.removing)
 		return error_set(e, EBUSY, "%s: something else is under way with it", v->row.name);
 	if (v->running)
 		return error_set(e, EBUSY, "%s is running; what joins a pool is its disk, so stop it first: 'boxery-host stop %s'",
@@ -170,7 +171,7 @@ int serve_pool_repair(struct request *r, struct error *e)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN; there is nothing to repair", v->row.name,
 				state_to_string(v->row.state));
 	/* A halt may be under way: the reset takes its place. */
-	if (v->removing)
+	if (v->row.removing)
 		return error_set(e, EBUSY, "%s is being removed", v->row.name);
 	code = keeper_apply(v, 0, HAPPENING_REPAIR, NULL, e);
 	if (code < 0 || !(r->in->flags & KEEPER_FLAG_WAIT))
@@ -179,11 +180,24 @@ int serve_pool_repair(struct request *r, struct error *e)
 	return REPLY_LATER;
 }
 
+static int set_removing(struct keeper_vm *v, bool removing, struct error *e)
+{
+	int r = store_vm_set_removing(v->k->store, v->row.name, removing, e);
+
+	if (r == 0)
+		v->row.removing = removing;
+	return r;
+}
+
 static void remove_failed(struct keeper_vm *v, const struct error *e)
 {
-	client_reply_error(client_find(v->k, v->remover), e);
-	v->removing = false;
+	struct client *c = client_find(v->k, v->remover);
+	struct error commit = ERROR_INIT;
+
 	v->remover = 0;
+	if (!c || set_removing(v, false, &commit) < 0)
+		keeper_retry(v, KEEPER_HOST_RETRY_MS);
+	client_reply_error(c, e);
 	keeper_kick(v->k);
 }
 
@@ -197,14 +211,15 @@ static void remove_done(struct op *op, const struct error *cause)
 	if (!v)
 		return;
 	KILL_POINT("removed");
-	if (e.code == 0)
+	if (e.code == 0) {
+		host_key_withdraw(k, v->row.name);
 		(void)store_vm_delete(k->store, v->row.name, &e);
+	}
 	if (e.code) {
 		remove_failed(v, &e);
 		return;
 	}
 	log_vm(LOG_NOTICE, v->row.name, NULL, "was removed");
-	host_key_withdraw(k, v->row.name);
 	c = client_find(k, v->remover);
 	keeper_vm_forget(v);
 	client_reply_ok(c, NULL);
@@ -212,9 +227,12 @@ static void remove_done(struct op *op, const struct error *cause)
 
 void pool_removed_soon(struct keeper_vm *v)
 {
-	struct op *op = op_new(v->k, VM_REMOVE, v, v->remover, KEEPER_WORK_TIMEOUT_MS, remove_done);
+	struct op *op;
 	struct error e = ERROR_INIT;
 
+	keeper_retry(v, 0);
+	v->op = op_cancel(v->op); /* a halt */
+	op = op_new(v->k, VM_REMOVE, v, v->remover, KEEPER_WORK_TIMEOUT_MS, remove_done);
 	if (op) {
 		op->request.flags = VM_FLAG_FORCE;
 		op_queue(op, v);
@@ -224,13 +242,49 @@ void pool_removed_soon(struct keeper_vm *v)
 	}
 }
 
-static int begin_removal(struct request *r)
+static int begin_removal(struct request *r, struct error *e)
+{
+	int code = set_removing(r->vm, true, e);
+
+	if (code < 0)
+		return code;
+	KILL_POINT("removing");
+	r->vm->remover = r->client->id;
+	return REPLY_LATER;
+}
+
+/* Brings it to rest, or removes it when it is. */
+static int go_on_removing(struct keeper_vm *v, struct error *e)
+{
+	struct store_detail d = {.reason = "it is removed from its pool", .outcome = "removed"};
+	int code = 0;
+
+	if (v->row.state == STATE_COLD || v->row.state == STATE_BROKEN || v->row.state == STATE_PLAIN)
+		pool_removed_soon(v);
+	else if (v->row.state != STATE_RESETTING) /* else it is on its way; a reset that waits for its next attempt still has it */
+		code = keeper_apply(v, 0, HAPPENING_DOUBT, &d, e);
+	return code < 0 ? code : 0;
+}
+
+void pool_remove_again(struct keeper_vm *v)
+{
+	struct error e = ERROR_INIT;
+
+	(void)go_on_removing(v, &e);
+}
+
+/* Another keeper's, or one whose client has gone. */
+static int join_removal(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
+	int code = 0;
 
-	v->removing = true;
+	if (client_find(v->k, v->remover))
+		return error_set(e, EBUSY, "%s is being removed already", v->row.name);
 	v->remover = r->client->id;
-	return REPLY_LATER;
+	if (!v->op)
+		code = go_on_removing(v, e);
+	return code < 0 ? code : REPLY_LATER;
 }
 
 /* Those that start from its clean state would have nothing left to start from. */
@@ -258,26 +312,29 @@ int serve_remove(struct request *r, struct error *e)
 	if (v->row.state != STATE_PLAIN)
 		return error_set(e, EBUSY, "%s is in pool %s (%s); 'boxery-host pool rm %s' removes it", v->row.name,
 				v->row.pool, state_to_string(v->row.state), v->row.name);
-	if (v->op || v->removing)
+	if (v->row.removing)
+		return join_removal(r, e);
+	if (v->op)
 		return error_set(e, EBUSY, "%s: something else is under way with it", v->row.name);
 	if (v->running && !(r->in->flags & KEEPER_FLAG_FORCE))
 		return error_set(e, EBUSY, "%s is running; stop it first, or say --force", v->row.name);
-	(void)begin_removal(r);
-	pool_removed_soon(v);
-	return REPLY_LATER;
+	code = begin_removal(r, e);
+	if (code >= 0)
+		pool_removed_soon(v);
+	return code;
 }
 
 int serve_pool_remove(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
-	struct store_detail d = {.reason = "it is removed from its pool", .outcome = "removed"};
 	enum vm_state state = v->row.state;
+	struct error commit = ERROR_INIT;
 	int code;
 
 	if (state == STATE_PLAIN)
 		return error_set(e, EINVAL, "%s is not in a pool; 'boxery-host rm %s' removes it", v->row.name, v->row.name);
-	if (v->removing)
-		return error_set(e, EBUSY, "%s is being removed already", v->row.name);
+	if (v->row.removing)
+		return join_removal(r, e);
 	code = check_shared(v, e);
 	if (code < 0)
 		return code;
@@ -288,20 +345,10 @@ int serve_pool_remove(struct request *r, struct error *e)
 				v->row.lease, state_to_string(state));
 	if (state == STATE_KEPT && !(r->in->flags & KEEPER_FLAG_FORCE))
 		return error_set(e, EBUSY, "%s is kept to be looked at; say --force to remove it all the same", v->row.name);
-	(void)begin_removal(r);
-	if (state == STATE_RESETTING) /* there already; a reset that waits for its next attempt still has it */
-		return REPLY_LATER;
-	if (state == STATE_COLD || state == STATE_BROKEN) {
-		keeper_retry(v, 0);
-		v->op = op_cancel(v->op); /* a halt */
-		pool_removed_soon(v);
-		return REPLY_LATER;
-	}
-	code = keeper_apply(v, 0, HAPPENING_DOUBT, &d, e);
-	if (code < 0) {
-		v->removing = false;
-		v->remover = 0;
+	code = begin_removal(r, e);
+	if (code < 0 || go_on_removing(v, e) == 0)
 		return code;
-	}
-	return REPLY_LATER;
+	(void)set_removing(v, false, &commit);
+	v->remover = 0;
+	return -e->code;
 }

@@ -115,7 +115,7 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 		}
 		break;
 	case STATE_COLD:
-		if (settled && !v->removing)
+		if (settled && !v->row.removing)
 			keeper_note(v, HAPPENING_DOUBT, "a domain runs although the VM is COLD");
 		break;
 	case STATE_KEPT:
@@ -124,7 +124,7 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 		break;
 	case STATE_BROKEN: /* libvirt was away when it became so */
 	case STATE_MAINTENANCE:
-		if (settled && !v->removing && (v->row.state == STATE_BROKEN || v->row.lease[0])) {
+		if (settled && !v->row.removing && (v->row.state == STATE_BROKEN || v->row.lease[0])) {
 			log_vm(LOG_WARNING, v->row.name, v->row.lease, "runs although it is %s; it is shut off",
 					state_to_string(v->row.state));
 			effect_halt(v);

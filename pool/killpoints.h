@@ -11,6 +11,7 @@
  *   other-inserted     POOL_ADD with a count: the row of one more is committed, nothing is made yet
  *   granted            LEASE with an ssh key: the guest has the key, and only memory knows
  *   halted             the domain of a kept VM is off, and only memory knows
+ *   removing           REMOVE, POOL_REMOVE: the wish is committed, nothing is done yet
  *   removed            REMOVE: nothing is left of the VM but its row
  *   spawned-VERB       a child of boxery-vm was started ("spawned-START")
  *   result-VERB        its result is in memory only

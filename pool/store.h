@@ -22,7 +22,9 @@
 #define STORE_EVENTS_PER_VM_MAX 500  /* older ones are dropped in the same transaction */
 #define STORE_LEASES_CLOSED_MAX 1000 /* closed and swept leases kept */
 #define STORE_EVENTS_LOOSE_MAX 2000  /* events of no VM or of a removed one */
-#define STORE_VMS_MAX 1000
+#ifndef STORE_VMS_MAX /* a test without a network has more */
+#define STORE_VMS_MAX 240 /* the slots that a network has (vm/slot.h) */
+#endif
 #define STEP_MAX 32
 #define REASON_MAX ERROR_TEXT_MAX
 
@@ -50,6 +52,7 @@ struct vm_row {
 	uint64_t since_boot_us, since_wall_us;	 /* when the state was entered */
 	char since_boot_id[BOOT_ID_MAX];
 	char lease[LEASE_ID_MAX]; /* the open lease, or "" */
+	bool removing;		  /* an admin wants it gone: once it is at rest it is removed, whoever is killed meanwhile */
 };
 
 struct lease_row {
@@ -75,6 +78,7 @@ int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e);
 int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e); /* -ENOENT */
 int store_vm_delete(
 	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease, or while others start from its clean state; history stays */
+int store_vm_set_removing(struct store *s, const char *name, bool removing, struct error *e);
 /*
  * A life newer than the recorded one was seen on the host (an older copy of the database came back): raises
  * the number so that it is never given out again. Never lowers it. The caller raises DOUBT next.

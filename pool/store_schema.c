@@ -166,6 +166,9 @@ static const char *const steps[] = {
 	"  reserve_service INTEGER NOT NULL CHECK (reserve_service BETWEEN 0 AND 4294967294),\n"
 	"  reserve_local INTEGER NOT NULL CHECK (reserve_local BETWEEN 0 AND 4294967294)\n"
 	") STRICT;\n",
+
+	/* 3: a removal outlives the keeper that began it. */
+	"ALTER TABLE vms ADD COLUMN removing INTEGER NOT NULL DEFAULT 0 CHECK (removing IN (0, 1));\n",
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
 

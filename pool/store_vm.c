@@ -8,7 +8,7 @@
 	"v.name, v.pool, v.image, v.clean_of, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, "           \
 	"v.generation, v.attempts, v.cleared, v.step,"                                                       \
 	" v.reason, v.evidence, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
-	"coalesce(l.id, '')"
+	"v.removing, coalesce(l.id, '')"
 #define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
 
 static int read_row(struct query *q, struct vm_row *v, struct error *e)
@@ -35,6 +35,7 @@ static int read_row(struct query *q, struct vm_row *v, struct error *e)
 	v->since_boot_us = query_get_u64(q);
 	v->since_wall_us = query_get_u64(q);
 	query_get_text(q, v->since_boot_id, sizeof(v->since_boot_id));
+	v->removing = query_get_u64(q) != 0;
 	query_get_text(q, v->lease, sizeof(v->lease));
 	if (state_from_string(state, &v->state) < 0)
 		q->rc = SQLITE_CORRUPT;
@@ -250,6 +251,20 @@ int store_vm_delete(struct store *s, const char *name, struct error *e)
 		r = store_event_add(
 			s, name, NULL, row.generation, "REMOVED", state_to_string(row.state), 0, NULL, e);
 	return r < 0 ? r : transaction_commit(&t, e);
+}
+
+int store_vm_set_removing(struct store *s, const char *name, bool removing, struct error *e)
+{
+	static const char sql[] = "UPDATE vms SET removing = ?2 WHERE name = ?1";
+	CLEANUP_QUERY struct query q = {0};
+	int r = query_start(&q, s, sql, e);
+
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	query_u64(&q, removing);
+	r = query_run(&q, e);
+	return r == 0 ? error_set(e, ENOENT, "there is no VM %s", name) : r < 0 ? r : 0;
 }
 
 int store_vm_raise_generation(struct store *s, const char *name, uint64_t generation, struct error *e)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What a hundred and a thousand VMs cost the keeper. Real libvirtd, its test driver for guests, the product's keeper as built.
+"""What a hundred and a thousand VMs cost the keeper. Real libvirtd, its test driver for guests, the product's keeper but for its limit
+of 240 VMs.
 
     scale.py [N...]           (default 100 1000; BOXERY_BUILD: the build folder)
 
@@ -100,7 +101,7 @@ def p95(values):
 
 
 def measure(folder, n):
-    w = World(folder, keeper=os.path.join(BUILD, "boxery-keeper"), host_env="BOXERY_PARALLEL=4\n", clock=False)
+    w = World(folder, host_env="BOXERY_PARALLEL=4\n", clock=False)
     w.start()
     row = {"VMs": n, "fill, ms/VM": fill(w, n) * 1000 / n}
     starts = []

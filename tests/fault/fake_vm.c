@@ -6,6 +6,7 @@
  *   ok | slow MS            do it, after a while
  *   fail CODE STEP TEXT     do nothing, say so
  *   late                    do it, end without a result
+ *   half                    REMOVE: the clean state goes, the rest stays, no result
  *   noresult | crash | hang do nothing: exit status 3, SIGKILL, never end
  *   linger                  do it, send the result, do not end
  *   garbage | flood | twice what no boxery-vm would send: nonsense, steps without end, two results
@@ -339,7 +340,9 @@ static int misbehave(const char *how)
 
 	if (sscanf(how, "fail %d %31s %255[^\n]", &code, where, text) >= 1)
 		return failed(code, where, text);
-	if (strcmp(how, "noresult") == 0)
+	if (strcmp(how, "half") == 0)
+		remove_file("clean");
+	if (strcmp(how, "noresult") == 0 || strcmp(how, "half") == 0)
 		_exit(3);
 	if (strcmp(how, "crash") == 0)
 		(void)raise(SIGKILL);

@@ -408,6 +408,21 @@ class Life(Case):
         self.assertEqual(w.vms(), {})
         w.pool_vm("one")  # the name is free again
 
+    def test_removal_goes_on_when_nobody_waits(self):
+        w = self.w
+        w.pool_vm("one")
+        w.script("REMOVE", "hang")
+        w.client().send("POOL_REMOVE", name="one")
+        until(lambda: w.ops("REMOVE"))
+        w.kill()
+        w.script("REMOVE", "fail 5 disk stuck")
+        w.start()
+        until(lambda: len(w.ops("REMOVE")) >= 6)
+        self.assertEqual((w.vms()["one"]["work"], w.running("one")), ("REMOVE", 0))
+        w.script("REMOVE", "slow 300")
+        w.call("POOL_REMOVE", name="one")  # joins it
+        self.assertEqual(w.vms(), {})
+
     def test_removal_of_broken(self):
         w = self.w
         w.pool_vm("one")

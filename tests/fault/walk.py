@@ -42,7 +42,7 @@ HAPPENINGS = ("START STARTED START_FAILED LEASE DELIVER JOB_SEEN RELEASE STOPPED
               "RESET_FAILED REPAIR ADD MAINTAINED MAINTAIN_FAILED INTERRUPTED KEEP INSPECT SHORT_LIFE").split()
 POINTS = [f"{when}-{h}" for h in HAPPENINGS for when in ("before", "after")]
 POINTS += [f"{when}-{v}" for v in "NEW START RESET CAPTURE FILTER LIST REMOVE GRANT STOP".split() for when in ("spawned", "result")]
-POINTS += ("new-inserted new-made other-inserted granted halted removed life-recorded filter-checked connected deliver-spawned "
+POINTS += ("new-inserted new-made other-inserted granted halted removing removed life-recorded filter-checked connected deliver-spawned "
            "deliver-result deliver-recorded").split()
 OFTEN = [p for p in POINTS if re.search("-(START|STARTED|LEASE|DELIVER|JOB_SEEN|RELEASE|STOPPED|EXPIRED|RESET_DONE|RESET|"
                                         "FILTER|recorded|checked|spawned|connected|result)$", p)]

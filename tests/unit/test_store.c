@@ -110,7 +110,7 @@ static void test_vms_limit(void **state)
 		(void)snprintf(name, sizeof(name), "vm%u", i);
 		add_vm(s, name);
 	}
-	assert_fails(store_vm_insert(s, &v, &e), ENOSPC, &e, "1000 VMs");
+	assert_fails(store_vm_insert(s, &v, &e), ENOSPC, &e, "240 VMs");
 	assert_int_equal(store_vm_each(s, count_vms, &n, &e), 0);
 	assert_int_equal(n, STORE_VMS_MAX);
 }
