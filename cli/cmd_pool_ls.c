@@ -81,10 +81,14 @@ int cmd_pool_ls(int argc, char **argv)
 	vms = json_object_get(document, "vms");
 	pool_rows_only(vms, pool);
 	code = EXIT_STATUS_OK;
-	if (json)
+	if (pool && json_array_size(vms) == 0) {
+		(void)error_set(&e, ENOENT, "pool %s has no VM; 'boxery-host pool ls' lists those of all pools", pool);
+		code = cli_fail(&e);
+	} else if (json) {
 		code = cli_print_json(document);
-	else
+	} else {
 		pool_print_table(vms, SIZE_MAX);
+	}
 	json_decref(document);
 	return code;
 }

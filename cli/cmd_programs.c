@@ -2,14 +2,17 @@
 #include "boxery-config.h"
 #include "base/str.h"
 #include "cli/host.h"
+#include "linux/clock.h"
 #include "linux/program.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define ARGUMENTS_MAX 64
+#define END_WAIT_MS 15000 /* what runs has 10 s to end */
 
 static const char *layer_folder(void)
 {
@@ -125,10 +128,30 @@ static int keeper_status(int argc, char **argv)
 	return EXIT_STATUS_OK;
 }
 
+/* The keeper closes its connections when it has nothing open any more. */
+static int await_end(struct keeper_client *client, struct error *e)
+{
+	const uint64_t deadline = clock_boot_us() + END_WAIT_MS * 1000;
+	struct pollfd p = {.fd = keeper_client_fd(client), .events = POLLIN};
+	struct keeper_answer a;
+	int code;
+
+	while ((code = keeper_receive(client, &a, e)) == 1 || code == -EAGAIN) {
+		if (code == 1)
+			free(a.document);
+		else if (clock_boot_us() >= deadline)
+			return error_set(e, ETIMEDOUT, "the keeper is ending, but has not ended within %d s", END_WAIT_MS / 1000);
+		else
+			(void)poll(&p, 1, cli_poll_ms(deadline));
+	}
+	return code;
+}
+
 static int keeper_stop(int argc, char **argv)
 {
 	const struct cli_usage usage = {"boxery-host keeper stop", "",
-			"Ends the keeper. VMs and running jobs are left alone; the next command starts a keeper again.", NULL, 0, 0, 0};
+			"Ends the keeper and waits until it has ended. VMs and running jobs are left alone; the next command starts a\n"
+			"keeper again.", NULL, 0, 0, 0};
 	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
 	struct keeper_request r;
 	struct hostconf conf;
@@ -145,9 +168,10 @@ static int keeper_stop(int argc, char **argv)
 		return EXIT_STATUS_OK;
 	}
 	keeper_request_init(&r, KEEPER_QUIT);
-	if (keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &e) < 0)
-		return cli_fail(&e);
-	return EXIT_STATUS_OK;
+	code = keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &e);
+	if (code == 0)
+		code = await_end(client, &e);
+	return code < 0 && code != -ENOTCONN ? cli_fail(&e) : EXIT_STATUS_OK;
 }
 
 int cmd_keeper(int argc, char **argv)

@@ -1,10 +1,11 @@
 /*
- * ssh to a VM that is not in a pool. The host key was made on this host at the VM's start and written to
+ * ssh to a VM that is not in a pool, or to one that a person has leased with an ssh key of their own. The host key was made on this host at the VM's start and written to
  * host-keys/NAME; ssh is told to believe exactly that file and nothing else, so no key is ever taken on first use.
  */
 #include "base/str.h"
 #include "cli/host.h"
 #include "linux/file.h"
+#include "pool/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,60 +16,104 @@
 #define SSH_ARGUMENTS_MAX 64
 #define HOST_KEY_FILE_MAX 4096
 
+/* A pool VM takes nobody's key but its lease holder's, which ssh finds where it always does. */
+static int check_pool(const json_t *vm, bool *ret_leased, struct error *e)
+{
+	char name[VM_NAME_MAX], pool[VM_NAME_MAX], state[32], holder[HOLDER_MAX];
+
+	(void)json_text(vm, "name", name, sizeof(name));
+	(void)json_text(vm, "pool", pool, sizeof(pool));
+	(void)json_text(vm, "state", state, sizeof(state));
+	(void)json_text(vm, "holder", holder, sizeof(holder));
+	*ret_leased = false;
+	if (!pool[0])
+		return 0;
+	if (str_equal(holder, HOLDER_SERVICE) || str_equal(holder, HOLDER_ONCE))
+		return error_set(e, EPERM, "%s runs a job for %s, and nobody logs in to it", name, holder);
+	if (!str_equal(state, state_to_string(STATE_DELIVERED)))
+		return error_set(e, EBUSY, "%s is in pool %s (%s): it lets in nobody but who has leased it with a key; 'boxery-host lease %s "
+				"--ssh-key FILE' does that", name, pool, state, name);
+	*ret_leased = true;
+	return 0;
+}
+
+/* What there is to know of the VM; its address is "" when it is off. */
+static int find(const char *name, char *address, size_t size, bool *ret_leased, struct error *e)
+{
+	struct keeper_request r;
+	json_t *document = NULL, *vm;
+	bool found = false;
+	size_t i;
+	int code;
+
+	keeper_request_init(&r, KEEPER_LIST);
+	code = cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, e);
+	if (code < 0)
+		return code;
+	json_array_foreach(json_object_get(document, "vms"), i, vm)
+	{
+		const char *other = json_string_value(json_object_get(vm, "name"));
+
+		if (!other || !str_equal(other, name))
+			continue;
+		found = true;
+		(void)json_text(vm, "address", address, size);
+		code = check_pool(vm, ret_leased, e);
+	}
+	json_decref(document);
+	if (!found)
+		return error_set(e, ENOENT, "no VM '%s'; 'boxery-host ls' lists them", name);
+	if (code == 0 && !address[0])
+		return error_set(e, EBUSY, "%s has not been started; 'boxery-host start %s' does it", name, name);
+	return code;
+}
+
+static int become_ssh(const struct hostconf *conf, const char *name, const char *address, bool leased, char **command,
+		struct error *e)
+{
+	char key[300], known[320], alias[64], target[64];
+	const char *args[SSH_ARGUMENTS_MAX] = {"ssh"};
+	size_t n = 1;
+
+	if (str_format(key, "%s/admin-key", conf->state_dir) < 0 ||
+			str_format(known, "UserKnownHostsFile=%s/host-keys/%s", conf->config_dir, name) < 0 ||
+			str_format(alias, "HostKeyAlias=%s", name) < 0 || str_format(target, "root@%s", address) < 0)
+		return error_set(e, ENAMETOOLONG, "the configuration folder's path is too long");
+	const char *const fixed[] = {"-o", known, "-o", alias, "-o", "StrictHostKeyChecking=yes", "-o",
+			"GlobalKnownHostsFile=/dev/null", "-o", "PasswordAuthentication=no", "-o", "ForwardAgent=no", "-o",
+			"ForwardX11=no", "-o", "LogLevel=ERROR", "-F", "/dev/null"};
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+		args[n++] = fixed[i];
+	if (!leased)
+		args[n++] = "-i", args[n++] = key, args[n++] = "-o", args[n++] = "IdentitiesOnly=yes";
+	args[n++] = target;
+	if (*command)
+		args[n++] = "--";
+	while (*command)
+		args[n++] = *command++;
+	args[n] = NULL;
+	(void)fflush(NULL);
+	(void)execvp("ssh", (char *const *)args);
+	return error_errno(e, errno, "cannot run ssh");
+}
+
 int cmd_ssh(int argc, char **argv)
 {
 	const struct cli_usage usage = {"boxery-host ssh", "NAME [COMMAND...]",
-			"Logs in as root, or runs a command. The VM must have been started with 'boxery-host start'.", NULL, 0, 1,
-			SSH_ARGUMENTS_MAX / 2};
-	char key[300], known[320], alias[64], target[64], address[64];
-	const char *args[SSH_ARGUMENTS_MAX] = {"ssh"};
-	size_t n = 1;
-	struct keeper_request r;
+			"Logs in as root, or runs a command. The VM must have been started with 'boxery-host start', or leased with\n"
+			"'boxery-host lease --ssh-key' (then ssh uses your own keys).", NULL, 0, 1, SSH_ARGUMENTS_MAX / 2};
+	char address[64] = "";
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
-	json_t *document = NULL, *vm;
-	const char *found = NULL;
-	size_t i;
+	bool leased = false;
 	int first, code;
 
 	code = cli_parse(&usage, argc, argv, true, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	keeper_request_init(&r, KEEPER_LIST);
-	if (name_check(argv[first], "VM name", &e) < 0 || hostconf_load(&conf, &e) < 0 ||
-			cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &document, &e) < 0)
-		return cli_fail(&e);
-	json_array_foreach(json_object_get(document, "vms"), i, vm)
-	{
-		const char *name = json_string_value(json_object_get(vm, "name"));
-
-		if (name && str_equal(name, argv[first]))
-			found = json_text(vm, "address", address, sizeof(address));
-	}
-	json_decref(document);
-	if (!found)
-		(void)error_set(&e, ENOENT, "no VM '%s'; 'boxery-host ls' lists them", argv[first]);
-	else if (!found[0])
-		(void)error_set(&e, EBUSY, "%s has not been started; 'boxery-host start %s' does it", argv[first], argv[first]);
-	if (e.code)
-		return cli_fail(&e);
-	if (str_format(key, "%s/admin-key", conf.state_dir) < 0 ||
-			str_format(known, "UserKnownHostsFile=%s/host-keys/%s", conf.config_dir, argv[first]) < 0 ||
-			str_format(alias, "HostKeyAlias=%s", argv[first]) < 0 || str_format(target, "root@%s", address) < 0) {
-		(void)error_set(&e, ENAMETOOLONG, "the configuration folder's path is too long");
-		return cli_fail(&e);
-	}
-	const char *const fixed[] = {"-i", key, "-o", known, "-o", alias, "-o", "StrictHostKeyChecking=yes", "-o",
-			"GlobalKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes", "-o", "PasswordAuthentication=no", "-o",
-			"ForwardAgent=no", "-o", "ForwardX11=no", "-o", "LogLevel=ERROR", "-F", "/dev/null", target, "--"};
-	for (i = 0; i < ARRAY_SIZE(fixed) - (first + 1 < argc ? 0 : 1); i++)
-		args[n++] = fixed[i];
-	for (int a = first + 1; a < argc; a++)
-		args[n++] = argv[a];
-	args[n] = NULL;
-	(void)fflush(NULL);
-	(void)execvp("ssh", (char *const *)args);
-	(void)error_errno(&e, errno, "cannot run ssh");
+	if (name_check(argv[first], "VM name", &e) == 0 && hostconf_load(&conf, &e) == 0 &&
+			find(argv[first], address, sizeof(address), &leased, &e) == 0)
+		(void)become_ssh(&conf, argv[first], address, leased, argv + first + 1, &e);
 	return cli_fail(&e);
 }
 

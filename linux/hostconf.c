@@ -132,8 +132,10 @@ static int put_subnet(char *dst, size_t size, const char *what, const char *valu
 				what, text);
 		s += n + (i < 2);
 	}
-	if (octet[0] == 0 || octet[0] == 127 || octet[0] >= 224)
-		return error_set(e, EINVAL, "%s: %s.0/24 cannot be used for a network of VMs", what, text);
+	/* Elsewhere are other people's machines, which nothing on this host could reach any more. */
+	if (octet[0] != 10 && !(octet[0] == 172 && octet[1] >= 16 && octet[1] <= 31) && !(octet[0] == 192 && octet[1] == 168))
+		return error_set(e, EINVAL, "%s: %s.0/24 is not private: it must lie in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16",
+			what, text);
 	return str_copy_n(dst, size, value);
 }
 

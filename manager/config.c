@@ -265,6 +265,8 @@ int runners_config_load(const char *path, struct runners_config **ret, struct er
 			"%s is missing; it says what to serve. The least is: version: 1, and runners: with "
 			"- repo: OWNER/REPO",
 			path);
+	if (rc == -EFBIG)
+		return error_set(e, EBADMSG, "%s is larger than %d bytes; that is no list of runners", path, RUNNERS_CONFIG_MAX);
 	if (rc < 0)
 		return rc;
 	return runners_config_parse(path, data, len, ret, e);

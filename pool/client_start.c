@@ -1,6 +1,7 @@
 /*
  * Starting a keeper for a command that found none. Two commands may do this at once: the second keeper loses the lock
- * and ends, and both commands find the first. So the end of the child that was started is no failure by itself; it is one
+ * and ends, and both commands find the first; or one that is just ending still has the lock, so another try is made every now and
+ * then. So the end of the child that was started is no failure by itself; it is one
  * when nobody answers. Then the last line of the log says why, because the person who typed the command did not see it.
  */
 #include "pool/client_start.h"
@@ -16,7 +17,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define START_WAIT_MS 10000
+#define START_WAIT_MS 15000 /* a keeper that is ending may take 10 s */
+#define START_AGAIN_MS 200
 #define START_POLL_MS 20
 #define LOG_NAME "keeper.log"
 #define LOG_OLD_NAME "keeper.log.1"
@@ -68,57 +70,80 @@ static void log_last_line(int fd, off_t begin, char *dst, size_t size)
 	str_show_n(dst, size, line, strlen(line));
 }
 
+static int run_keeper(int log_fd, struct child *ret, struct error *e)
+{
+	const char *const argv[] = {"boxery-keeper", NULL};
+	struct spawn_options o = SPAWN_OPTIONS_INIT;
+	char path[PATH_MAX];
+	int r = program_path("boxery-keeper", path, sizeof(path), e);
+
+	if (r < 0)
+		return r;
+	o.program = path;
+	o.argv = argv;
+	o.stdout_fd = o.stderr_fd = log_fd;
+	o.detach = true;
+	return spawn(&o, ret, e);
+}
+
+/* 1: it has ended because another keeper has the lock; 0: it runs; -ENOTCONN: ended otherwise. */
+static int look(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, struct error *e)
+{
+	char line[ERROR_TEXT_MAX / 2];
+	int status;
+
+	if (c->pid <= 0)
+		return 1;
+	if (waitpid(c->pid, &status, WNOHANG) != c->pid)
+		return 0;
+	c->pid = -1;
+	c->pidfd = fd_close(c->pidfd);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFLICT)
+		return 1;
+	log_last_line(log_fd, begin, line, sizeof(line));
+	return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" LOG_NAME ")", line[0] ? line : "it said nothing",
+			conf->state_dir);
+}
+
 static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, int *ret_fd, struct error *e)
 {
-	const uint64_t until = clock_boot_us() + (uint64_t)START_WAIT_MS * 1000;
-	char line[ERROR_TEXT_MAX / 2];
-	int status, r;
+	uint64_t now = clock_boot_us(), again = now + START_AGAIN_MS * 1000;
+	const uint64_t until = now + (uint64_t)START_WAIT_MS * 1000;
 
-	for (;;) {
+	for (;; now = clock_boot_us()) {
 		struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
-		bool ended = false;
+		int r = keeper_client_try(conf, ret_fd, e), lost;
 
-		r = keeper_client_try(conf, ret_fd, e);
 		if (r != -ENOTCONN)
 			return r;
-		/* A negative fd makes this a plain wait: the child has lost to another one that is still coming up. */
+		/* A negative fd makes this a plain wait: the child has lost to another one that is still coming up, or going down. */
 		(void)poll(&p, 1, START_POLL_MS);
-		if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid) {
-			ended = true;
-			c->pid = -1;
-			c->pidfd = fd_close(c->pidfd);
+		lost = look(conf, c, log_fd, begin, e);
+		if (lost < 0)
+			return lost;
+		if (now > until)
+			return lost ? error_set(e, ENOTCONN, "a keeper runs that does not answer at %s and has not ended within %d s; see "
+							"%s/" LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir) :
+				      error_set(e, ENOTCONN, "a keeper was started, but does not answer at %s within %d s; see %s/"
+							LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
+		if (lost && now > again) {
+			again = now + START_AGAIN_MS * 1000;
+			r = run_keeper(log_fd, c, e);
+			if (r < 0)
+				return r;
 		}
-		/* That status: another keeper has the lock. */
-		if (ended && !(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFLICT)) {
-			log_last_line(log_fd, begin, line, sizeof(line));
-			return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" LOG_NAME ")",
-					line[0] ? line : "it said nothing", conf->state_dir);
-		}
-		if (clock_boot_us() > until)
-			return error_set(e, ENOTCONN, "a keeper was started, but does not answer at %s within %d s; see %s/"
-					LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
 	}
 }
 
 int keeper_client_start(const struct hostconf *conf, int *ret_fd, struct error *e)
 {
 	CLEANUP_FD int log_fd = -1;
-	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	struct child c = CHILD_INIT;
-	char path[PATH_MAX];
-	const char *const argv[] = {"boxery-keeper", NULL};
 	off_t begin = 0;
-	int r = program_path("boxery-keeper", path, sizeof(path), e);
+	int r = log_open_file(conf, &log_fd, &begin, e);
 
 	if (r == 0)
-		r = log_open_file(conf, &log_fd, &begin, e);
-	if (r < 0)
-		return error_wrap(e, "cannot start a keeper");
-	o.program = path;
-	o.argv = argv;
-	o.stdout_fd = o.stderr_fd = log_fd;
-	o.detach = true;
-	r = spawn(&o, &c, e);
+		r = run_keeper(log_fd, &c, e);
 	if (r < 0)
 		return error_wrap(e, "cannot start a keeper");
 	r = await(conf, &c, log_fd, begin, ret_fd, e);

@@ -285,13 +285,14 @@ static void finish(struct keeper *k)
 		vm_free(k->vms[i]);
 	free(k->vms);
 	free(k->pools);
-	server_free(k);
 	k->shutdown = sd_event_source_disable_unref(k->shutdown);
-	k->event = sd_event_unref(k->event);
 	k->store = store_free(k->store);
 	k->config_dir = fd_close(k->config_dir);
 	k->state_dir = fd_close(k->state_dir);
 	k->delivery_key = fd_close(k->delivery_key);
+	/* Last: whoever sees the lock free, or the connection closed, may start the next keeper. */
+	server_free(k);
+	k->event = sd_event_unref(k->event);
 }
 
 int keeper_run(const struct hostconf *conf, struct error *e)

@@ -58,7 +58,7 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 	unsigned reserved = pool_reserved(k, v ? v->row.pool : pool, in->holder);
 
 	if (in->name[0] && !v)
-		return error_set(e, ENOENT, "there is no VM '%s'", in->name);
+		return error_set(e, ENOENT, "there is no VM '%s'; 'boxery-host ls' lists them", in->name);
 	if (v && (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING))
 		return error_set(e, EBUSY, "%s is in no pool; 'boxery-host pool add %s' adds it", in->name, in->name);
 	if (v && may_be_leased(v))
@@ -193,7 +193,7 @@ static int inspect(struct request *r, struct error *e)
 	if (!r->in->name[0])
 		return error_set(e, EINVAL, "a broken VM is leased by its name");
 	if (!v)
-		return error_set(e, ENOENT, "there is no VM '%s'", r->in->name);
+		return error_set(e, ENOENT, "there is no VM '%s'; 'boxery-host ls' lists them", r->in->name);
 	if (r->in->text[0])
 		return error_set(e, EINVAL, "a broken VM does not run, so no ssh key goes into it");
 	if (v->row.state == STATE_MAINTENANCE && v->row.lease[0])

@@ -374,7 +374,7 @@ void server_free(struct keeper *k)
 	struct client *c;
 
 	server_close(k);
+	k->lock_fd = fd_close(k->lock_fd);
 	while ((c = TAILQ_FIRST(&k->clients)))
 		client_free(c);
-	k->lock_fd = fd_close(k->lock_fd);
 }

@@ -16,6 +16,7 @@ static const size_t watch_sizes[VM_TYPE_COUNT] = {
 	[VM_STEP] = sizeof(struct vm_step),
 	[VM_ENTRY] = sizeof(struct vm_entry),
 	[VM_EVENT] = sizeof(struct vm_event_msg),
+	[VM_RESULT] = sizeof(struct vm_result), /* why it ends */
 };
 
 /* In place; a text that had to be made visible may lose its end. */

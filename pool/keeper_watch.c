@@ -348,6 +348,8 @@ static int on_watch_io(sd_event_source *s, int fd, uint32_t events, void *userda
 			r = listing_add(&w->listing, &a.entry) < 0 ? error_set(&e, E2BIG, "a listing without an end") : 1;
 		else if (r == 1 && a.head.type == VM_EVENT)
 			r = on_event(w, &a.event, &e) < 0 ? -e.code : 1;
+		else if (r == 1 && a.head.type == VM_RESULT)
+			r = error_set(&e, EIO, "has ended: %s", a.result.text[0] ? a.result.text : "it did not say why");
 		if (r <= 0) {
 			watch_again(w, r == 0 ? "has ended" : e.text);
 			return 0;

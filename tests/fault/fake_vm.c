@@ -271,6 +271,8 @@ static void watch(void)
 	static struct seen seen[512];
 	unsigned n = 0, polls = 0;
 	bool was_down = false;
+	char where[VM_STEP_MAX], text[256];
+	int code;
 
 	for (;;) {
 		struct pollfd p = {.fd = SOCKET, .events = 0};
@@ -281,6 +283,11 @@ static void watch(void)
 			(void)raise(SIGKILL);
 		if (strcmp(how, "garbage") == 0)
 			(void)send(SOCKET, "nonsense", 8, MSG_NOSIGNAL);
+		if (sscanf(how, "fail %d %31s %255[^\n]", &code, where, text) == 3) {
+			(void)failed(code, where, text);
+			say(&res);
+			_exit(1);
+		}
 		if (down() && !was_down)
 			event(VM_EVENT_DISCONNECTED, "", 0, "connection reset");
 		if (!down()) {
@@ -367,12 +374,12 @@ int main(void)
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
 			q.head.type > VM_GRANT)
 		return 2;
+	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
 	if (q.head.type == VM_WATCH)
 		watch();
 	verb = verbs[q.head.type];
 	world_script(verb, q.name, how, sizeof(how));
 	world_log("ops.log", "%s %s %" PRIu64 " begin\n", verb, q.name, q.generation);
-	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
 	if (sscanf(how, "slow %u", &ms) == 1)
 		pause_ms(ms);
 	if (misbehave(how) == 0)

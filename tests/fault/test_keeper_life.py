@@ -389,6 +389,8 @@ class Life(Case):
             w.script("WATCH", how)
             until(lambda: "boxery-vm WATCH" in w.log())
             time.sleep(0.3)
+        w.script("WATCH", "once fail 12 watch no memory left")
+        until(lambda: "boxery-vm WATCH has ended: no memory left; again in" in w.log())
         w.stop_domain("one")
         until(lambda: w.running("one") == 2)
 

@@ -359,6 +359,38 @@ class Command(Case):
         self.assertEqual(len(keepers), 1)
         self.quit()
 
+    def keepers(self):
+        return [p for p in self.w.children() if os.readlink(f"/proc/{p}/exe") == self.w.path("bin/boxery-keeper")]
+
+    def hanging(self):
+        """A keeper that takes a while to end."""
+        w = self.w
+        self.assertEqual(self.host("ls").returncode, 0)
+        w.new("one")
+        w.script("START", "hang")
+        w.call("POOL_ADD", name="one")
+        w.await_state("one", "STARTING")
+
+    def test_stop_returns_when_it_has_ended(self):
+        self.hanging()
+        r = self.host("keeper", "stop")
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        self.assertEqual(self.keepers(), [])
+        self.assertEqual(self.host("keeper", "stop").stdout, "no keeper runs\n")
+        r = self.host("ls")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.quit()
+
+    def test_started_while_one_is_ending(self):
+        self.hanging()
+        first = self.keepers()
+        self.w.call("QUIT")
+        r = self.host("ls")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(len(self.keepers()), 1)
+        self.assertNotEqual(self.keepers(), first)
+        self.quit()
+
     def test_says_why_none_came_up(self):
         w = self.w
         w.start()

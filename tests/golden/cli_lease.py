@@ -67,6 +67,31 @@ class Lease(Case):
         self.assertEqual(run(self.w, "release", self.w.vms()["one"]["lease"]).returncode, 0)
         self.ready()
 
+    def test_ssh(self):
+        """A pool VM lets in nobody but who has leased it with a key, and then with that key and not with ours."""
+        folder = self.w.path("stub")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "ssh"), "w", encoding="ascii") as f:
+            f.write('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        os.chmod(os.path.join(folder, "ssh"), 0o755)
+        env = {"PATH": folder + ":" + self.w.env["PATH"]}
+        for args in ((), ("--ssh-key", key_files(self.w.root)["id.pub"])):
+            r = run(self.w, "ssh", "one", env=env)
+            self.assertEqual((r.returncode, r.stdout), (4, ""))
+            self.assertIn("it lets in nobody but who has leased it with a key", r.stderr)
+            self.assertEqual(run(self.w, "lease", *args, "one").returncode, 0)
+            r = run(self.w, "ssh", "one", "uname", "-r", env=env)
+            vm = self.w.vms()["one"]
+            if args:
+                words = r.stdout.split("\n")
+                self.assertEqual((words[-4:], "-i" in words), (["--", "uname", "-r", ""], False))
+                self.assertIn(f"root@{vm['address']}", words)
+                self.assertIn("StrictHostKeyChecking=yes", words)
+            else:
+                self.assertEqual(r.returncode, 4)
+            self.assertEqual(run(self.w, "release", vm["lease"]).returncode, 0)
+            self.ready()
+
     def test_renew(self):
         lease = self.w.lease(ttl_ms=3000)["lease"]
         for args, words in ((("--ttl", "2h"), "ends in 2h00m\n"), (("--ttl", "30m"), "ends in 2h00m as before; --force makes it less\n"),

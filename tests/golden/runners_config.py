@@ -46,5 +46,5 @@ with tempfile.TemporaryDirectory() as d:
     with open(big, "w") as f:
         f.write("#" * 70000)
     got = said(big)
-    expect(not got.startswith("0\n") and "big.yaml" in got, got)
+    expect(got.startswith("5\n") and "big.yaml is larger than" in got, got)
 sys.exit("\n".join(faults) if faults else 0)
