@@ -78,6 +78,31 @@ static void check_space(json_t *checks, const char *folder)
 	add_check(checks, "image folder", mib >= IMAGE_FREE_MIN_MIB && access(folder, W_OK) == 0, text);
 }
 
+/* Overlays grow as jobs write. Not a fault: most jobs write little. */
+static void check_pool_disks(json_t *checks, const char *folder, const json_t *vms)
+{
+	uint64_t wanted_mib = 0, free_mib;
+	struct statvfs space;
+	json_t *vm;
+	size_t i, n = 0;
+	char text[256];
+
+	json_array_foreach(vms, i, vm)
+	{
+		if (!json_string_length(json_object_get(vm, "pool")))
+			continue;
+		wanted_mib += (uint64_t)json_integer_value(json_object_get(vm, "disk_gib")) * 1024;
+		n++;
+	}
+	if (n == 0 || statvfs(folder, &space) < 0)
+		return;
+	free_mib = (uint64_t)space.f_bavail * space.f_frsize / (1024 * 1024);
+	(void)str_format(text, "%zu VMs of pools may write %llu MiB in all, %llu MiB are free%s", n, (unsigned long long)wanted_mib,
+			(unsigned long long)free_mib,
+			wanted_mib > free_mib ? "; warning: a job that finds the disk full is stopped, and its VM is reset" : "");
+	add_check(checks, "pool disks", true, text);
+}
+
 static int print_checks(json_t *checks, bool json)
 {
 	json_t *check;
@@ -107,7 +132,7 @@ static int print_checks(json_t *checks, bool json)
 
 static int check_all(const struct hostconf *conf, bool json)
 {
-	json_t *checks = json_array(), *document = NULL;
+	json_t *checks = json_array(), *document = NULL, *vms = NULL;
 	struct keeper_request r;
 	struct error e = ERROR_INIT;
 	int status;
@@ -120,9 +145,13 @@ static int check_all(const struct hostconf *conf, bool json)
 	} else {
 		add_check(checks, "keeper", true, "answers");
 		(void)json_array_extend(checks, json_object_get(document, "checks"));
+		keeper_request_init(&r, KEEPER_LIST);
+		if (cli_call(&r, CLI_CALL_TIMEOUT_MS, NULL, &vms, &e) == 0)
+			check_pool_disks(checks, conf->image_dir, json_object_get(vms, "vms"));
 	}
 	status = print_checks(checks, json);
 	json_decref(document);
+	json_decref(vms);
 	json_decref(checks);
 	return status;
 }

@@ -141,13 +141,14 @@ static void judge_running(struct keeper_vm *v, const struct vm_entry *entry, boo
 
 /*
  * Something is wrong with the VM's files or its domain, or is not any more ("": nothing). Whoever has not got it yet does
- * not get it; a job that runs is let run, because it may be as good as ever, and its end resets the VM anyway.
+ * not get it; a job that runs is let run, because it may be as good as ever, and its end resets the VM anyway. One that is stuck
+ * would only sit there until its time is over.
  */
-static void judge_trouble(struct keeper_vm *v, const char *trouble)
+static void judge_trouble(struct keeper_vm *v, const char *trouble, bool stuck)
 {
 	const bool news = !v->trouble || !str_equal(v->trouble, trouble);
 
-	if (v->row.state == STATE_RESETTING || v->row.state == STATE_BROKEN || v->row.state == STATE_KEPT)
+	if (v->row.state == STATE_RESETTING || v->row.state == STATE_BROKEN || v->row.state == STATE_KEPT || v->row.removing)
 		return; /* its files are just going, or kept as they are */
 	if (!trouble[0]) {
 		if (v->trouble)
@@ -163,10 +164,20 @@ static void judge_trouble(struct keeper_vm *v, const char *trouble)
 	}
 	if (v->row.state == STATE_STARTING || v->row.state == STATE_READY || v->row.state == STATE_LEASED) {
 		keeper_life_ended(v, v->row.generation, HAPPENING_DOUBT, "watch", trouble);
+	} else if (stuck && state_has_lease(v->row.state)) {
+		keeper_note(v, HAPPENING_DOUBT, trouble);
 	} else if (news && state_has_lease(v->row.state)) {
 		log_vm(LOG_ALERT, v->row.name, v->row.lease, "goes on with its job and is reset after it");
 		keeper_record(v, "trouble", trouble, 0);
 	}
+}
+
+/* Its disk became its clean state when it was added, so without that it has nothing to start from. */
+static const char *trouble_of_stopped(const struct keeper_vm *v, const struct vm_entry *entry)
+{
+	const bool in_pool = v->row.state != STATE_PLAIN && v->row.state != STATE_ADDING;
+
+	return in_pool && entry->plain ? "its clean state is gone: it cannot be started any more" : entry->trouble;
 }
 
 static void judge_stopped(struct keeper_vm *v, bool settled)
@@ -202,11 +213,11 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 		else
 			judge_stopped(v, settled);
 		if (running > 1)
-			judge_trouble(v, "more than one domain runs that carries its mark");
+			judge_trouble(v, "more than one domain runs that carries its mark", false);
 		else if (entry && entry->generation == v->row.generation)
-			judge_trouble(v, entry->trouble);
+			judge_trouble(v, entry->trouble, entry->stuck);
 		else if (any && settled)
-			judge_trouble(v, any->trouble);
+			judge_trouble(v, trouble_of_stopped(v, any), false);
 	}
 	for (size_t n = 0; n < l->n; n++)
 		if (k->watch && !keeper_find(k, l->entries[n].name))

@@ -70,6 +70,7 @@ static int send_entry(const struct listing *l, const char *name, const struct se
 	(void)str_copy(entry.name, name);
 	(void)str_copy(entry.trouble, trouble);
 	entry.running = m != NULL;
+	entry.stuck = m && virt_stuck(m->domain);
 	entry.generation = m ? m->life.generation : last.generation;
 	entry.plain = !clean_exists(l->h, s ? settings_clean_name(s) : name);
 	if (s) {

@@ -112,6 +112,8 @@ static int on_lifecycle(virConnectPtr conn, virDomainPtr d, int event, int detai
 	(void)conn;
 	if (event == VIR_DOMAIN_EVENT_STARTED && virt_life(w->h, d, &life, NULL) == 1 && life.generation > 0)
 		remember(w, &life);
+	if (event == VIR_DOMAIN_EVENT_SUSPENDED && detail == VIR_DOMAIN_EVENT_SUSPENDED_IOERROR)
+		virEventUpdateTimeout(w->timer, 0); /* the listing says it */
 	k = known(w, virDomainGetName(d));
 	if (event == VIR_DOMAIN_EVENT_STOPPED && k) {
 		life = *k;

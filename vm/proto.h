@@ -112,6 +112,7 @@ struct vm_entry { /* a domain or a definition of ours */
 	uint64_t generation; /* from the domain's metadata; of a stopped VM the highest it has had, 0: none */
 	uint32_t running;    /* 0: defined only by its settings file */
 	uint32_t plain;      /* 1: no clean image */
+	uint32_t stuck;      /* 1: QEMU has stopped it for good (the host's disk is full); trouble says so */
 	uint32_t slot, cpus, memory_mib, disk_gib;
 	char address[VM_ADDRESS_MAX];
 	/* "" or a sentence: the overlay of a running VM is gone, its clean image was changed or is missing, its domain was

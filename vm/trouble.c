@@ -102,10 +102,10 @@ static int paused_check(virDomainPtr d, struct error *e)
 {
 	int state, reason;
 
+	if (virt_stuck(d))
+		return error_set(e, EIO, "its guest was stopped by an I/O error; the host's disk may be full");
 	if (virDomainGetState(d, &state, &reason, 0) < 0 || state != VIR_DOMAIN_PAUSED)
 		return 0;
-	if (reason == VIR_DOMAIN_PAUSED_IOERROR)
-		return error_set(e, EIO, "its guest was stopped by an I/O error; the host's disk may be full");
 	return reason == VIR_DOMAIN_PAUSED_USER ? error_set(e, ESTALE, "its guest was paused by somebody (virsh suspend)")
 						: 0;
 }

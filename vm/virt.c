@@ -157,6 +157,13 @@ int virt_runs_check(virDomainPtr d, struct error *e)
 	return virt_error(e, "cannot ask whether domain %s runs", virDomainGetName(d));
 }
 
+bool virt_stuck(virDomainPtr d)
+{
+	int state, reason;
+
+	return virDomainGetState(d, &state, &reason, 0) == 0 && state == VIR_DOMAIN_PAUSED && reason == VIR_DOMAIN_PAUSED_IOERROR;
+}
+
 int virt_settle(virDomainPtr d, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + SETTLE_TIMEOUT_MS * 1000u;

@@ -37,6 +37,7 @@ int virt_find(
 	const struct host *h, const char *name, virDomainPtr *ret, struct life *ret_life, struct error *e);
 /* Waits until libvirt has made up its mind about a domain whose start was interrupted. */
 int virt_settle(virDomainPtr d, struct error *e);
+bool virt_stuck(virDomainPtr d); /* its guest was stopped by an I/O error */
 bool virt_runs(virDomainPtr d);
 /* 1 it runs, 0 it has ended, or -errno: libvirt cannot be asked. */
 int virt_runs_check(virDomainPtr d, struct error *e);

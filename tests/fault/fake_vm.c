@@ -203,6 +203,8 @@ static void entry(const char *name)
 	e.running = e.generation != 0;
 	(void)snprintf(trouble, sizeof(trouble), "trouble/%.40s", name);
 	(void)world_read(trouble, e.trouble, sizeof(e.trouble));
+	e.stuck = strncmp(e.trouble, "its guest was stopped", 21) == 0;
+	e.plain = strncmp(e.trouble, "its disk", 8) == 0;
 	if (!e.running && !world_generation("settings", name))
 		return;
 	say(&e);
@@ -212,14 +214,14 @@ static void entry(const char *name)
 		say(&e);
 }
 
-static void entries(const char *folder, bool stopped)
+static void entries(const char *folder, bool skip_running)
 {
 	int fd = openat(world, folder, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *f;
 
 	while (d && (f = readdir(d)))
-		if (f->d_name[0] != '.' && (!stopped || !world_generation("domains", f->d_name)))
+		if (f->d_name[0] != '.' && !(skip_running && world_generation("domains", f->d_name)))
 			entry(f->d_name);
 	if (d)
 		(void)closedir(d);
@@ -295,6 +297,7 @@ static void watch(void)
 				tell_stopped(seen, &n);
 			if (was_down || polls++ % WATCH_LISTING_EVERY == 0) {
 				entries("domains", false);
+				entries("trouble", true);
 				event(VM_EVENT_SNAPSHOT, "", 0, "");
 			}
 		}

@@ -1,8 +1,11 @@
 """Pools: several VMs of one clean state, limits, a host that is short of something, what others do to VMs behind our back."""
+import json
 import os
+import subprocess
 
 from keeper_world import FORCE, LOOK, Case, Refused, WAIT, main, time, until
 
+HOST = os.environ["BOXERY_HOST"]
 NONE = 0xFFFFFFFF
 
 
@@ -221,6 +224,36 @@ class Behind(Case):
         w.stop_domain("one")
         until(lambda: w.running("one") == 2)
 
+    def test_a_stuck_job_does_not(self):
+        """QEMU has stopped the guest because the host's disk is full: it would sit there until its time is over."""
+        w = self.w
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.call("JOB_SEEN", lease=lease, text="build")
+        words = "its guest was stopped by an I/O error; the host's disk may be full"
+        self.trouble("one", words)
+        until(lambda: w.state("one") != "BUSY")
+        self.trouble("one", None)
+        ends = [e for e in w.history(lease=lease) if e["kind"] == "DOUBT"]
+        self.assertEqual([words in e["text"] for e in ends], [True])
+        until(lambda: w.running("one") == 2)
+
+    def test_clean_state_of_one_that_is_off(self):
+        w = self.w
+        w.pool_vm("one")
+        w.memory(512)
+        w.stop_domain("one")
+        until(lambda: w.state("one") == "COLD")
+        time.sleep(0.5)
+        os.unlink(w.path("world/clean/one"))
+        self.trouble("one", "its disk, vms/one.qcow2: No such file or directory")
+        until(lambda: w.vms()["one"]["trouble"])
+        v = w.vms()["one"]
+        self.assertEqual((v["state"], v["trouble"]), ("COLD", "its clean state is gone: it cannot be started any more"))
+        self.assertIn("its clean state is gone", subprocess.run([HOST, "pool", "ls"], env=w.env, capture_output=True, text=True,
+                                                                timeout=20, check=True).stdout)
+
     def test_twins(self):
         w = self.w
         w.pool_vm("one")
@@ -247,6 +280,27 @@ class Behind(Case):
         w.call("RELEASE", lease=w.lease()["lease"])
         v = w.await_state("one", "BROKEN")
         self.assertEqual((v["step"], v["reason"]), ("clean", "it has no clean state"))
+
+
+class Disks(Case):
+    def test_doctor_adds_them_up(self):
+        w = self.w.start()
+
+        def said():
+            checks = json.loads(subprocess.run([HOST, "doctor", "--json"], env=w.env, capture_output=True, text=True, timeout=30,
+                                               check=False).stdout)["checks"]
+            return [(c["ok"], c["text"]) for c in checks if c["name"] == "pool disks"]
+        fs = os.statvfs(w.path("images"))
+        total = fs.f_blocks * fs.f_frsize // 2 ** 30  # never all of it is free
+        w.new("plain", disk_gib=total)
+        self.assertEqual(said(), [])
+        w.new("small", disk_gib=1)
+        w.call("POOL_ADD", name="small", flags=WAIT)
+        self.assertRegex(said()[0][1], r"^1 VMs of pools may write 1024 MiB in all, \d+ MiB are free$")
+        w.call("POOL_ADD", name="plain", flags=WAIT)
+        ok, text = said()[0]
+        self.assertTrue(ok)
+        self.assertRegex(text, rf"^2 VMs of pools may write {(total + 1) * 1024} MiB in all, .*; warning: a job that finds the disk full is stopped")
 
 
 class Slow(Case):

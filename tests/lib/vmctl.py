@@ -43,7 +43,7 @@ class Step(ctypes.Structure):
 
 class Entry(ctypes.Structure):
     _fields_ = [("head", Head), ("name", ctypes.c_char * 41), ("generation", ctypes.c_uint64),
-                ("running", ctypes.c_uint32), ("plain", ctypes.c_uint32), ("slot", ctypes.c_uint32),
+                ("running", ctypes.c_uint32), ("plain", ctypes.c_uint32), ("stuck", ctypes.c_uint32), ("slot", ctypes.c_uint32),
                 ("cpus", ctypes.c_uint32), ("memory_mib", ctypes.c_uint32), ("disk_gib", ctypes.c_uint32),
                 ("address", ctypes.c_char * 46), ("trouble", ctypes.c_char * 512)]
 
