@@ -176,15 +176,45 @@ int name_check(const char *s, const char *what, struct error *e)
 		shown(s, text), VM_NAME_MAX - 1);
 }
 
+#define OWNER_MAX 39 /* characters of a login */
+
+static size_t owner_length(const char *s)
+{
+	size_t n = 0;
+
+	while (n <= OWNER_MAX && (is_alnum(s[n]) || s[n] == '-'))
+		n++;
+	return n;
+}
+
+int org_check(const char *s, struct error *e)
+{
+	char text[SHOWN_MAX];
+	size_t n = owner_length(s);
+
+	if (n >= 1 && n <= OWNER_MAX && s[n] == '\0')
+		return 0;
+	return error_set(e, EINVAL, "'%s' is not the name of an organization; it has letters, digits and '-'",
+		shown(s, text));
+}
+
+bool scope_is_org(const char *s)
+{
+	return strchr(s, '/') == NULL;
+}
+
+int scope_any_check(const char *s, struct error *e)
+{
+	return scope_is_org(s) && s[0] ? org_check(s, e) : scope_check(s, e);
+}
+
 int scope_check(const char *s, struct error *e)
 {
 	char text[SHOWN_MAX];
-	size_t owner = 0, repo = 0;
+	size_t owner = owner_length(s), repo = 0;
 	const char *r;
 
-	while (owner <= 39 && (is_alnum(s[owner]) || s[owner] == '-'))
-		owner++;
-	if (owner >= 1 && owner <= 39 && s[owner] == '/') {
+	if (owner >= 1 && owner <= OWNER_MAX && s[owner] == '/') {
 		r = s + owner + 1;
 		while (repo <= 100 &&
 			(is_alnum(r[repo]) || r[repo] == '.' || r[repo] == '_' || r[repo] == '-'))

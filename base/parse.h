@@ -19,4 +19,9 @@ int name_check(const char *s, const char *what, struct error *e);
 /* OWNER/REPO as GitHub spells it: [A-Za-z0-9-]{1,39} / [A-Za-z0-9._-]{1,100}, repo neither "." nor "..". */
 #define SCOPE_MAX 141
 int scope_check(const char *s, struct error *e);
+/* The name of an organization: what stands before the '/' of its repositories. */
+int org_check(const char *s, struct error *e);
+/* What runners are registered for: a repository, or a whole organization (no '/'). */
+bool scope_is_org(const char *s);
+int scope_any_check(const char *s, struct error *e);
 #endif

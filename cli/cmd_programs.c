@@ -1,4 +1,4 @@
-/* Subcommands that become another of our programs: build-base, runners; and the keeper's own. */
+/* build-base, which becomes another of our programs; and the keeper's own subcommands. */
 #include "boxery-config.h"
 #include "base/str.h"
 #include "cli/host.h"
@@ -65,44 +65,6 @@ int cmd_build_base(int argc, char **argv)
 		args[n++] = "--force";
 	args[n] = NULL;
 	(void)cli_become("boxery-build", args, &e);
-	return cli_fail(&e);
-}
-
-int cmd_runners(int argc, char **argv)
-{
-	bool offline = false;
-	const struct cli_option options[] = {
-		{"offline", OPTION_FLAG, &offline, NULL, "check: ask GitHub nothing", 0, 0},
-	};
-	const struct cli_usage usage = {"boxery-host runners", "[check [FILE]]",
-			"Serves GitHub Actions jobs as runners.yaml says, until SIGTERM; running jobs are left alone and found again.\n"
-			"'runners check' says whether the configuration is right and whether GitHub lets us serve each repository\n"
-			"(default: runners.yaml of the configuration folder).",
-			options, ARRAY_SIZE(options), 0, 2};
-	const char *args[5] = {"boxery-runners", NULL};
-	char path[300];
-	struct hostconf conf;
-	struct error e = ERROR_INIT;
-	int first, code;
-
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (first < argc && !str_equal(argv[first], "check"))
-		(void)error_set(&e, EINVAL, "runners: no command '%s'; 'check', or none to serve", argv[first]);
-	else if (first == argc && offline)
-		(void)error_set(&e, EINVAL, "runners: --offline goes with 'check'");
-	if (e.code)
-		return cli_fail(&e);
-	if (first < argc) {
-		if (hostconf_load(&conf, &e) < 0)
-			return cli_fail(&e);
-		(void)str_format(path, "%s/runners.yaml", conf.config_dir);
-		args[1] = "--check";
-		args[2] = first + 1 < argc ? argv[first + 1] : path;
-		args[3] = offline ? "--offline" : NULL;
-	}
-	(void)cli_become("boxery-runners", args, &e);
 	return cli_fail(&e);
 }
 

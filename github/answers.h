@@ -44,6 +44,21 @@ int answers_runs(const char *data, size_t len, struct answers_runs *runs, struct
  * ones; else those that this runner has or had. ret_full: there is no room for more. */
 int answers_jobs(const char *data, size_t len, const char *runner_name, json_t *array, bool *ret_full, struct error *e);
 
+struct answers_group {
+	uint64_t id;
+	bool selected;        /* for a list of repositories only */
+	bool excludes_public; /* GitHub says so, in so many words */
+	char visibility[24];
+};
+/* The runner group with exactly this name out of a page of them. */
+int answers_group_named(const char *data, size_t len, const char *name, bool *ret_found, struct answers_group *ret,
+		struct error *e);
+#define ANSWERS_GROUP_REPOSITORIES_MAX 100
+/* Adds the full names of a page of a group's repositories to an array. *ret_all_private is cleared when one is not known to
+ * be private, *ret_full set when there is no room for more. */
+int answers_group_repositories(const char *data, size_t len, const char *org, json_t *names, bool *ret_all_private,
+		bool *ret_full, struct error *e);
+
 /* "registration until D1, running until D2" or "". */
 int answers_deprecation(const char *data, size_t len, char *dst, size_t size, struct error *e);
 #endif

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CACHE_ENTRIES 128
+#define CACHE_ENTRIES 512 /* a few for each repository, one for each running runner */
 #define CACHE_BYTES_MAX (16 * 1024 * 1024)
 
 struct cache_entry {

@@ -121,12 +121,23 @@ int call_jobs(struct call *c, struct error *e)
 	return r < 0 ? r : send_document(&w, e);
 }
 
+static int finish_job_of(struct walk *w, struct error *e)
+{
+	while (json_array_size(w->jobs) > 1)
+		(void)json_array_remove(w->jobs, 1);
+	return send_document(w, e);
+}
+
 int call_job_of(struct call *c, struct error *e)
 {
 	CLEANUP(walk_end) struct walk w = {.runner_name = c->in->runner_name};
 	int r = call_check_runner_name(c, e);
 	if (r >= 0)
 		r = walk_start(&w, c, e);
+	if (r >= 0 && c->in->run_id) {
+		r = read_jobs(&w, c->in->run_id, e);
+		return r < 0 ? r : finish_job_of(&w, e);
+	}
 	/* Runs in progress first: a long job's run is not among the latest any more. */
 	if (r >= 0)
 		r = read_runs(&w, "status=in_progress&", 100, 1, e);
@@ -134,7 +145,5 @@ int call_job_of(struct call *c, struct error *e)
 		r = read_runs(&w, "", JOB_OF_RUNS, 1, e);
 	for (size_t i = 0; r >= 0 && i < w.runs.n && json_array_size(w.jobs) == 0 && !out_of_time(&w); i++)
 		r = read_jobs(&w, w.runs.ids[i], e);
-	while (r >= 0 && json_array_size(w.jobs) > 1)
-		(void)json_array_remove(w.jobs, 1);
-	return r < 0 ? r : send_document(&w, e);
+	return r < 0 ? r : finish_job_of(&w, e);
 }

@@ -1,14 +1,16 @@
 /*
- * MINT. A JIT config for a public repository would let anybody's pull request into a VM, so the visibility is
- * read right before, every time. The POST is made once: what is not known afterwards is told (may_exist), and
+ * MINT. A JIT config that a public repository can use would let anybody's pull request into a VM, so the
+ * visibility (for an organization: of its runner group) is read right before, every time. The POST is made once: what is not known afterwards is told (may_exist), and
  * the client sweeps the name before it goes on with another one.
  */
+#include "base/parse.h"
 #include "base/str.h"
 #include "github/answers.h"
 #include "github/call.h"
 #include "github/json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GROUP_DEFAULT 1
@@ -37,10 +39,9 @@ static int add_labels(json_t *array, const char *text, struct error *e)
 	}
 }
 
-static int make_body(const struct call *c, char **ret, struct error *e)
+static int make_body(const struct call *c, uint64_t group, char **ret, struct error *e)
 {
 	CLEANUP_JSON json_t *body = json_object(), *labels = json_array();
-	uint64_t group = c->in->runner_group_id ? c->in->runner_group_id : GROUP_DEFAULT;
 
 	if (group > INT32_MAX)
 		return error_set(
@@ -60,8 +61,8 @@ static int make_body(const struct call *c, char **ret, struct error *e)
 static int post(struct call *c, const char *body, struct error *e)
 {
 	CLEANUP(http_answer_free) struct http_answer a = {0};
-	char path[HTTP_PATH_MAX];
-	(void)str_format(path, "/repos/%s/actions/runners/generate-jitconfig", c->in->scope);
+	char path[HTTP_PATH_MAX], scope[HTTP_PATH_MAX];
+	(void)str_format(path, "%s/actions/runners/generate-jitconfig", call_scope_path(c, scope));
 	const struct http_request q = {
 		.method = "POST", .path = path, .body = body, .max = HTTP_OBJECT_MAX, .secret = true};
 
@@ -81,29 +82,48 @@ static int post(struct call *c, const char *body, struct error *e)
 	return 0;
 }
 
-int call_mint(struct call *c, struct error *e)
+/* Who could put code on the runner? Fails unless it is known that no public repository can. */
+static int check_private(struct call *c, uint64_t *ret_group, struct error *e)
 {
-	bool is_private = false;
-	int r = call_check_runner_name(c, e);
-	if (r < 0)
-		return r;
-	CLEANUP_FREE char *body = NULL;
-	r = make_body(c, &body, e);
-	if (r >= 0)
-		r = call_read_private(c, &is_private, e);
+	bool org = scope_is_org(c->in->scope), is_private = false;
+	int r = org ? call_read_group(c, ret_group, &is_private, NULL, e) : call_read_private(c, &is_private, e);
+
 	if (r < 0)
 		return r;
 	c->out->is_private = is_private;
-	if (!is_private) {
-		c->out->fault = GITHUB_FAULT_PUBLIC;
+	if (is_private)
+		return 0;
+	c->out->fault = GITHUB_FAULT_PUBLIC;
+	if (org)
 		return error_set(e, EACCES,
-			"repository %s is not private: anybody could run code on this host with a pull "
-			"request, so no "
-			"runner is registered",
-			c->in->scope);
+			"runner group %s of %s is open to public repositories: anybody could run code on this host with "
+			"a pull request, so no runner is registered",
+			c->in->group, c->in->scope);
+	return error_set(e, EACCES,
+		"repository %s is not private: anybody could run code on this host with a pull request, so no runner is "
+		"registered",
+		c->in->scope);
+}
+
+int call_mint(struct call *c, struct error *e)
+{
+	CLEANUP_FREE char *body = NULL;
+	char what[SCOPE_MAX + 64], words[SCOPE_MAX + 16];
+	uint64_t group = GROUP_DEFAULT;
+	int r = call_check_runner_name(c, e);
+
+	if (r >= 0)
+		r = make_body(c, group, &body, e); /* what is wrong with the request is said before anything is asked */
+	if (r >= 0)
+		r = check_private(c, &group, e);
+	if (r >= 0 && group != GROUP_DEFAULT) {
+		free(body);
+		body = NULL;
+		r = make_body(c, group, &body, e);
 	}
-	char what[SCOPE_MAX + 64];
-	(void)str_format(what, "repository %s, runner group or call", c->in->scope);
+	if (r < 0)
+		return r;
+	(void)str_format(what, "%s, runner group or call", call_scope_words(c, words, sizeof(words)));
 	c->what = what;
 	return post(c, body, e);
 }

@@ -29,18 +29,18 @@ int call_repository(struct call *c, struct error *e)
 int call_deprecation(struct call *c, struct error *e)
 {
 	CLEANUP(http_answer_free) struct http_answer a = {0};
-	char path[HTTP_PATH_MAX], what[64];
+	char path[HTTP_PATH_MAX], scope[HTTP_PATH_MAX], what[64];
 	const char *version = c->in->text;
 	size_t len = strlen(version);
 
 	if (len == 0 || len > 31 || strspn(version, "0123456789.") != len || version[0] == '.')
 		return error_set(e, EINVAL, "a version of the runner looks like 2.338.0");
-	(void)str_format(path, "/repos/%s/actions/runners/deprecations/%s", c->in->scope, version);
+	(void)str_format(path, "%s/actions/runners/deprecations/%s", call_scope_path(c, scope), version);
 	(void)str_format(what, "runner version %s", version);
 	c->what = what;
 	int r = call_get(c, path, &a, e);
 	if (r < 0)
 		return r;
 	r = answers_deprecation(a.data, a.len, c->out->text, sizeof(c->out->text), e);
-	return r < 0 ? call_not_understood(c, r, e) : 0;
+	return r < 0 ? call_page_not_understood(c, path, r, e) : 0;
 }

@@ -1,7 +1,7 @@
 /*
  * RUNNER and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a
- * repository that the token cannot see (any more), so a 404 counts only together with a repository that is
- * there.
+ * repository or organization that the token cannot see (any more), so a 404 counts only together with one that
+ * is there.
  */
 #include "base/str.h"
 #include "github/answers.h"
@@ -17,7 +17,8 @@ static int runner_words(struct call *c, struct words *w, struct error *e)
 {
 	if (c->in->runner_id == 0 || c->in->runner_id > INT64_MAX)
 		return error_set(e, EINVAL, "the id of a runner is missing");
-	(void)str_format(w->path, "/repos/%s/actions/runners/%llu", c->in->scope,
+	char scope[HTTP_PATH_MAX];
+	(void)str_format(w->path, "%s/actions/runners/%llu", call_scope_path(c, scope),
 		(unsigned long long)c->in->runner_id);
 	(void)str_format(w->what, "runner %llu of %s", (unsigned long long)c->in->runner_id, c->in->scope);
 	c->what = w->what;
@@ -60,7 +61,7 @@ static int by_id(struct call *c, struct error *e)
 	if (r >= 0 && runner.id != c->in->runner_id)
 		r = error_set(e, EBADMSG, "the answer is about another runner");
 	if (r < 0)
-		return call_not_understood(c, r, e);
+		return call_page_not_understood(c, w.path, r, e);
 	put_runner(c, &runner);
 	return 0;
 }
@@ -70,6 +71,7 @@ static int by_name(struct call *c, struct error *e)
 	CLEANUP(http_answer_free) struct http_answer a = {0};
 	struct answers_runner runner;
 	bool found = false;
+	char scope[HTTP_PATH_MAX];
 	struct words w;
 
 	int r = call_check_runner_name(c, e);
@@ -77,8 +79,8 @@ static int by_name(struct call *c, struct error *e)
 		return r;
 	/* The characters of a checked name need no escaping. */
 	(void)str_format(
-		w.path, "/repos/%s/actions/runners?name=%s&per_page=100", c->in->scope, c->in->runner_name);
-	(void)str_format(w.what, "repository %s", c->in->scope);
+		w.path, "%s/actions/runners?name=%s&per_page=100", call_scope_path(c, scope), c->in->runner_name);
+	(void)call_scope_words(c, w.what, sizeof(w.what));
 	c->what = w.what;
 	r = call_get(c, w.path, &a, e);
 	if (r < 0)
@@ -89,7 +91,7 @@ static int by_name(struct call *c, struct error *e)
 	if (r >= 0 && !found && a.next)
 		r = error_set(e, EBADMSG, "the list was not filtered by name");
 	if (r < 0)
-		return call_not_understood(c, r, e);
+		return call_page_not_understood(c, w.path, r, e);
 	if (found)
 		put_runner(c, &runner);
 	return 0;

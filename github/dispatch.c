@@ -10,26 +10,27 @@
 
 static const struct {
 	call_fn fn;
-	bool scoped; /* needs OWNER/REPO */
+	int (*check_scope)(const char *scope, struct error *e); /* NULL: it has none */
 } verbs[GITHUB_TYPE_COUNT] = {
-	[GITHUB_HELLO] = {call_hello, false},
-	[GITHUB_REPOSITORY] = {call_repository, true},
-	[GITHUB_MINT] = {call_mint, true},
-	[GITHUB_RUNNER] = {call_runner, true},
-	[GITHUB_DELETE] = {call_delete, true},
-	[GITHUB_JOBS] = {call_jobs, true},
-	[GITHUB_JOB_OF] = {call_job_of, true},
-	[GITHUB_DEPRECATION] = {call_deprecation, true},
+	[GITHUB_HELLO] = {call_hello, NULL},
+	[GITHUB_REPOSITORY] = {call_repository, scope_check},
+	[GITHUB_MINT] = {call_mint, scope_any_check},
+	[GITHUB_RUNNER] = {call_runner, scope_any_check},
+	[GITHUB_DELETE] = {call_delete, scope_any_check},
+	[GITHUB_JOBS] = {call_jobs, scope_check},
+	[GITHUB_JOB_OF] = {call_job_of, scope_check},
+	[GITHUB_DEPRECATION] = {call_deprecation, scope_any_check},
+	[GITHUB_GROUP] = {call_group, org_check},
 };
 
-static int check_request(const struct github_request *in, bool scoped, struct error *e)
+static int check_request(const struct github_request *in, struct error *e)
 {
 	if (!str_is_terminated(in->scope, sizeof(in->scope)) ||
 		!str_is_terminated(in->runner_name, sizeof(in->runner_name)) ||
-		!str_is_terminated(in->labels, sizeof(in->labels)) ||
+		!str_is_terminated(in->group, sizeof(in->group)) || !str_is_terminated(in->labels, sizeof(in->labels)) ||
 		!str_is_terminated(in->text, sizeof(in->text)))
 		return error_set(e, EBADMSG, "a text in the request has no end");
-	return scoped ? scope_check(in->scope, e) : 0;
+	return verbs[in->head.type].check_scope ? verbs[in->head.type].check_scope(in->scope, e) : 0;
 }
 
 static int run(call_fn fn, const char *env_path, const struct call *prepared, struct error *e)
@@ -63,7 +64,7 @@ void call_dispatch(const char *env_path, struct cache *cache, const struct githu
 	*out = (struct github_reply){.head = MSG_HEAD(GITHUB_REPLY, struct github_reply, in->head.seq)};
 	*ret_fd = -1;
 	call_fn fn = in->head.type < GITHUB_TYPE_COUNT ? verbs[in->head.type].fn : NULL;
-	int r = fn ? check_request(in, verbs[in->head.type].scoped, &e)
+	int r = fn ? check_request(in, &e)
 		   : error_set(&e, EOPNOTSUPP, "no such verb");
 	if (r >= 0)
 		r = run(fn, env_path, &c, &e);

@@ -1,7 +1,9 @@
 #include "github/call.h"
 
 #include "base/str.h"
+#include "base/parse.h"
 #include "github/answers.h"
+#include "github/app.h"
 #include "github/fault.h"
 
 #include <ctype.h>
@@ -10,13 +12,38 @@
 #include <string.h>
 #include <time.h>
 
+/* What the exchange says about the budget, whatever it says otherwise. */
+static void note_cost(struct call *c, const struct http_answer *a)
+{
+	uint64_t now = a->date ? a->date : (uint64_t)time(NULL);
+
+	if (a->status == 304)
+		c->out->calls_free++;
+	else if (a->status != 0 || a->sent)
+		c->out->calls++;
+	if (a->limit) {
+		c->out->rate_remaining = a->remaining;
+		c->out->rate_limit = a->limit;
+		c->out->rate_reset_s = a->reset > now && a->reset - now < UINT32_MAX ? (uint32_t)(a->reset - now) : 0;
+	}
+	if (a->token_expires)
+		c->out->credential_expires = a->token_expires;
+}
+
 int call_exchange(
 	struct call *c, const struct http_request *q, long expected, struct http_answer *ret, struct error *e)
 {
-	int r = http_call(c->http, q, ret, e);
-	if (ret->limit) {
-		c->out->rate_remaining = ret->remaining;
-		c->out->rate_limit = ret->limit;
+	int r = 0;
+	if (!c->credential->header && !q->authorization)
+		r = app_authorise(c, e);
+	if (r < 0)
+		return r;
+	r = http_call(c->http, q, ret, e);
+	note_cost(c, ret);
+	if (r >= 0 && ret->status == 401 && !q->authorization && app_forget(c)) {
+		/* The token ended before its time; refused is not acted upon, so the request may be made again. */
+		http_answer_free(ret);
+		return call_exchange(c, q, expected, ret, e);
 	}
 	if (r < 0)
 		return fault_from_failure(r, ret, c->out);
@@ -28,12 +55,6 @@ int call_exchange(
 		.deletes = str_equal(q->method, "DELETE"),
 		.now = (uint64_t)time(NULL)};
 	return fault_from_answer(&context, ret, c->out, e);
-}
-
-int call_get(struct call *c, const char *path, struct http_answer *ret, struct error *e)
-{
-	return call_exchange(c, &(struct http_request){.method = "GET", .path = path, .max = HTTP_OBJECT_MAX},
-		200, ret, e);
 }
 
 /* A 304 has no body: the page is the one that is kept. */
@@ -51,14 +72,15 @@ static int from_cache(const struct cache_entry *entry, struct http_answer *ret)
 	return 0;
 }
 
-int call_get_page(struct call *c, const char *path, struct http_answer *ret, struct error *e)
+static int get_through_cache(
+	struct call *c, const char *path, size_t max, struct http_answer *ret, struct error *e)
 {
 	char url[GITHUB_URL_MAX + HTTP_PATH_MAX];
 	if (str_format(url, "%s%s", c->credential->base_url, path) < 0)
 		return error_set(e, ENAMETOOLONG, "a URL is too long");
 	const struct cache_entry *known = cache_get(c->cache, url);
 	const struct http_request q = {
-		.method = "GET", .path = path, .max = HTTP_LIST_MAX, .etag = known ? known->etag : NULL};
+		.method = "GET", .path = path, .max = max, .etag = known ? known->etag : NULL};
 
 	int r = call_exchange(c, &q, 200, ret, e);
 	if (r < 0)
@@ -67,6 +89,28 @@ int call_get_page(struct call *c, const char *path, struct http_answer *ret, str
 		return from_cache(known, ret) < 0 ? error_set(e, ENOMEM, "no memory for a list") : 0;
 	cache_put(c->cache, url, ret->etag, ret->data ? ret->data : "", ret->len, ret->next);
 	return 0;
+}
+
+int call_get(struct call *c, const char *path, struct http_answer *ret, struct error *e)
+{
+	return get_through_cache(c, path, HTTP_OBJECT_MAX, ret, e);
+}
+
+int call_get_page(struct call *c, const char *path, struct http_answer *ret, struct error *e)
+{
+	return get_through_cache(c, path, HTTP_LIST_MAX, ret, e);
+}
+
+const char *call_scope_path(const struct call *c, char dst[static HTTP_PATH_MAX])
+{
+	(void)str_format_n(dst, HTTP_PATH_MAX, "/%s/%s", scope_is_org(c->in->scope) ? "orgs" : "repos", c->in->scope);
+	return dst;
+}
+
+const char *call_scope_words(const struct call *c, char *dst, size_t size)
+{
+	(void)str_format_n(dst, size, "%s %s", scope_is_org(c->in->scope) ? "organization" : "repository", c->in->scope);
+	return dst;
 }
 
 int call_not_understood(struct call *c, int r, struct error *e)
@@ -97,14 +141,21 @@ int call_read_private(struct call *c, bool *ret_private, struct error *e)
 	if (r < 0)
 		return r;
 	r = answers_repository(a.data, a.len, c->in->scope, ret_private, e);
-	return r < 0 ? call_not_understood(c, r, e) : 0;
+	return r < 0 ? call_page_not_understood(c, path, r, e) : 0;
 }
 
 int call_confirm_visible(struct call *c, struct error *e)
 {
+	CLEANUP(http_answer_free) struct http_answer a = {0};
+	char path[HTTP_PATH_MAX];
 	bool is_private;
+
 	error_clear(e);
-	return call_read_private(c, &is_private, e);
+	if (!scope_is_org(c->in->scope))
+		return call_read_private(c, &is_private, e);
+	/* Whoever sees an organization's runners sees its groups. */
+	(void)str_format(path, "/orgs/%s/actions/runner-groups?per_page=100&page=1", c->in->scope);
+	return call_get_page(c, path, &a, e);
 }
 
 int call_check_runner_name(const struct call *c, struct error *e)

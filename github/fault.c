@@ -37,10 +37,13 @@ static uint64_t retry_after_ms(const struct fault_context *c, const struct http_
 static int limit(const struct fault_context *c, const struct http_answer *a, const char *said,
 	struct github_reply *reply, struct error *e)
 {
+	bool primary = a->has_remaining && a->remaining == 0;
+
 	reply->fault = GITHUB_FAULT_LIMIT;
+	reply->limit_kind = primary ? GITHUB_LIMIT_PRIMARY : GITHUB_LIMIT_SECONDARY;
 	reply->retry_after_ms = retry_after_ms(c, a);
-	return error_set(e, EAGAIN, "GitHub's rate limit is reached (%ld%s); it can be asked again in %llu s",
-		a->status, said, (unsigned long long)(reply->retry_after_ms / 1000));
+	return error_set(e, EAGAIN, "GitHub's %srate limit is reached (%ld%s); it can be asked again in %llu s",
+		primary ? "" : "secondary ", a->status, said, (unsigned long long)(reply->retry_after_ms / 1000));
 }
 
 static int permission(
@@ -87,8 +90,8 @@ int fault_from_answer(const struct fault_context *c, const struct http_answer *a
 	case 401:
 		reply->fault = GITHUB_FAULT_CREDENTIAL;
 		return error_set(e, EACCES,
-			"GitHub does not accept the token (401%s); it may be expired or revoked, "
-			"put a new one into runners.env",
+			"GitHub does not accept the credential (401%s); it may be expired or revoked, put a new one "
+			"into runners.env with: boxery-host runners token",
 			said);
 	case 403:
 		return permission(a, said, reply, e);

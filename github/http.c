@@ -55,7 +55,8 @@ static CURLcode set_up(struct http *h)
 	SET(h, CURLOPT_PROTOCOLS_STR, protocol);
 	SET(h, CURLOPT_REDIR_PROTOCOLS_STR, protocol);
 	SET(h, CURLOPT_FOLLOWLOCATION, 0L);
-	SET(h, CURLOPT_PROXY, ""); /* not from the environment either */
+	SET(h, CURLOPT_PROXY, c->proxy); /* "" is none, also not the environment's */
+	SET(h, CURLOPT_NOPROXY, "");
 	SET(h, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	SET(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	SET(h, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
@@ -164,7 +165,7 @@ int http_call(struct http *h, const struct http_request *q, struct http_answer *
 
 	*ret = (struct http_answer){.max = q->max, .guarded = q->secret};
 	/* Nodes of our own: libcurl reads the list and copies nothing. curl_slist has no const. */
-	nodes[n++].data = (char *)(uintptr_t)secret_bytes(h->credential->header);
+	nodes[n++].data = (char *)(uintptr_t)secret_bytes(q->authorization ? q->authorization : h->credential->header);
 	nodes[n++].data = (char *)(uintptr_t) "Accept: application/vnd.github+json";
 	nodes[n++].data = (char *)(uintptr_t) "X-GitHub-Api-Version: 2022-11-28";
 	if (q->body)

@@ -1,8 +1,8 @@
 #ifndef BOXERY_GITHUB_HTTP_H
 #define BOXERY_GITHUB_HTTP_H
 /*
- * One HTTP exchange with the one origin of the credential. Never a redirect, a proxy, a cookie, another protocol, an
- * encoding to unpack; a limit on the body and on the time; writes are at least a second apart and are never repeated.
+ * One HTTP exchange with the one origin of the credential. Never a redirect, a proxy but the credential's, a cookie, another
+ * protocol, an encoding to unpack; a limit on the body and on the time; writes are at least a second apart and are never repeated.
  */
 #include "base/error.h"
 #include "github/credential.h"
@@ -23,6 +23,7 @@ struct http_request {
 	const char *etag;   /* If-None-Match, NULL: none */
 	size_t max;         /* largest body of the answer */
 	bool secret;        /* the answer holds a secret: received into locked memory */
+	const struct secret *authorization; /* another header than the credential's; NULL: that */
 };
 
 struct http_answer {
@@ -37,6 +38,7 @@ struct http_answer {
 	uint64_t reset, date;       /* epoch seconds by GitHub's clock, 0: not told */
 	uint64_t retry_after;       /* seconds, valid if has_retry_after */
 	bool has_retry_after;
+	uint64_t token_expires;     /* epoch seconds: when the credential does; 0: not told */
 	char permissions[160], etag[128];
 };
 

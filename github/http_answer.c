@@ -26,6 +26,24 @@ static uint64_t epoch(const char *text)
 	return t > 0 ? (uint64_t)t : 0;
 }
 
+/* "2026-12-31 23:59:59 UTC" or with an offset such as -0700: the only header in this form. */
+static uint64_t expiration(const char *text)
+{
+	struct tm tm = {0};
+	const char *rest = strptime(text, "%Y-%m-%d %H:%M:%S", &tm);
+	time_t t = rest ? timegm(&tm) : -1;
+	uint64_t offset = 0;
+
+	if (t <= 0)
+		return 0;
+	rest += strspn(rest, " ");
+	if ((*rest == '+' || *rest == '-') && parse_u64(rest + 1, "offset", 0, 1400, &offset, NULL) == 0) {
+		time_t seconds = (time_t)(offset / 100 * 3600 + offset % 100 * 60);
+		t += *rest == '-' ? seconds : -seconds;
+	}
+	return t > 0 ? (uint64_t)t : 0;
+}
+
 static void take_retry_after(struct http_answer *a, const char *value)
 {
 	/* Seconds, by the letter of HTTP also a date. */
@@ -51,6 +69,8 @@ static void take_header(struct http_answer *a, const char *name, const char *val
 		a->reset = number(value);
 	else if (strcasecmp(name, "date") == 0)
 		a->date = epoch(value);
+	else if (strcasecmp(name, "github-authentication-token-expiration") == 0)
+		a->token_expires = expiration(value);
 	else if (strcasecmp(name, "x-accepted-github-permissions") == 0)
 		str_show_n(a->permissions, sizeof(a->permissions), value, strlen(value));
 	else if (strcasecmp(name, "etag") == 0) {
@@ -77,7 +97,7 @@ void http_answer_header(struct http_answer *a, const char *line, size_t len)
 	if (str_starts(text, "HTTP/")) {
 		a->next = a->has_remaining = a->has_retry_after = false;
 		a->remaining = a->limit = 0;
-		a->reset = a->date = a->retry_after = 0;
+		a->reset = a->date = a->retry_after = a->token_expires = 0;
 		a->permissions[0] = a->etag[0] = '\0';
 		return;
 	}

@@ -4,19 +4,23 @@
  * Theory of operation. A child of the runner service (or of `runners once`), it answers one request at a time
  * on the socket it was born with, and ends when that closes. It blocks while GitHub thinks: nothing else is
  * its business, and its client has a deadline. The token lives in this process for the time of a request
- * only; it comes from runners.env, goes into the Authorization header for the one origin in the same file,
- * and is in no reply, no error and no line of the log. JIT configs leave as sealed memfds and are wiped here.
+ * only (an App's installation token until shortly before its end, its key for one signature); it comes from
+ * runners.env, goes into the Authorization header for the one origin in the same file, and is in no reply, no
+ * error and no line of the log. JIT configs leave as sealed memfds and are wiped here.
  *
  * Stages, each with what it may and what it must not do:
  * - start: memory that wipes itself, not dumpable, no new privileges; the token is not read
  * - serve: read runners.env, speak HTTPS to its origin, reply; between requests nothing is kept but an ETag
- *   cache of lists
+ *   cache of what is only read, and the token of an App
+ * As "token" it is a command: it stores a credential and ends (store.h).
  */
 #include "boxery-config.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "github/app.h"
 #include "github/call.h"
+#include "github/store.h"
 #include "github/wipe.h"
 #include "linux/hostconf.h"
 #include "linux/log.h"
@@ -30,7 +34,6 @@
 #include <sys/stat.h>
 
 #define CLIENT_FD 3
-#define RUNNERS_ENV "runners.env"
 
 static int start(char *path, size_t size, struct cache **ret_cache, struct error *e)
 {
@@ -52,8 +55,8 @@ static int start(char *path, size_t size, struct cache **ret_cache, struct error
 		r = hostconf_load(&conf, e);
 	if (r < 0)
 		return r;
-	if (str_format_n(path, size, "%s/%s", conf.config_dir, RUNNERS_ENV) < 0)
-		return error_set(e, ENAMETOOLONG, "the path of " RUNNERS_ENV " is too long");
+	if (str_format_n(path, size, "%s/" CREDENTIAL_ENV_NAME, conf.config_dir) < 0)
+		return error_set(e, ENAMETOOLONG, "the path of " CREDENTIAL_ENV_NAME " is too long");
 	*ret_cache = cache_new();
 	return *ret_cache ? 0 : error_set(e, ENOMEM, "no memory for a cache");
 }
@@ -102,13 +105,17 @@ int main(int argc, char **argv)
 		(void)printf("boxery-github %s\n", BOXERY_VERSION);
 		return EXIT_STATUS_OK;
 	}
+	if (argc >= 2 && str_equal(argv[1], "token"))
+		return store_main(argc - 1, argv + 1);
 	if (argc != 1) {
-		log_error("takes no arguments; it is started by boxery-runners");
+		log_error("takes no arguments but 'token'; it is started by boxery-runners");
 		return EXIT_STATUS_USAGE;
 	}
-	if (start(path, sizeof(path), &cache, &e) < 0 || serve(path, cache, &e) < 0) {
-		log_error("%s", e.text);
-		return error_exit_status(&e);
-	}
-	return EXIT_STATUS_OK;
+	if (start(path, sizeof(path), &cache, &e) >= 0)
+		(void)serve(path, cache, &e);
+	app_end();
+	if (!e.code)
+		return EXIT_STATUS_OK;
+	log_error("%s", e.text);
+	return error_exit_status(&e);
 }

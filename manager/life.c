@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define RUNNER_GROUP_DEFAULT 1 /* at repository scope there is no other */
 #define OUTCOME_PATIENCE_MS 60000
 
 void work_log(int level, const struct work *w, const char *format, ...)
@@ -38,7 +37,7 @@ int work_ask_keeper(struct service *s, struct work *w, struct keeper_request *r,
 
 int work_ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb)
 {
-	struct github_request r = {.runner_id = w->runner_id, .runner_group_id = RUNNER_GROUP_DEFAULT};
+	struct github_request r = {.runner_id = w->runner_id};
 	struct error e = ERROR_INIT;
 	int rc;
 

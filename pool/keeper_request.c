@@ -129,7 +129,7 @@ static int check_texts(const struct keeper_request *in, unsigned needs, struct e
 	if (r == 0 && (in->holder[0] || needs & NEED_HOLDER))
 		r = check_holder(in->holder, e);
 	if (r == 0 && in->scope[0])
-		r = scope_check(in->scope, e);
+		r = scope_any_check(in->scope, e);
 	if (r == 0 && in->registration >= REGISTRATION_COUNT)
 		r = error_set(e, EINVAL, "%u is no state of a registration", in->registration);
 	return r;

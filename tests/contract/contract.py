@@ -1,9 +1,15 @@
 #!/usr/bin/python3
 """The emulator against GitHub's OpenAPI description: its answers by path, method and status, and what it accepts and refuses."""
+import base64
+import json
 import os
 import sys
 import tempfile
+import time
 import unittest
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "emulator")]
@@ -90,6 +96,27 @@ class Contract(unittest.TestCase):
             self.answer("GET", "%s/%d" % (base, g["id"]))
             self.answer("GET", "%s/%d/repositories" % (base, g["id"]))
             self.answer("GET", "%s/%d/runners" % (base, g["id"]))
+
+    def test_app_token(self):
+        base = "/app/installations/7/access_tokens"
+        self.answer("POST", base, {}, status=401)
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        self.emu.call("POST", "apps", {"app_id": "Iv1.a", "installation_id": 7, "public_key": public.decode()})
+
+        def jwt(**more):
+            now = int(time.time())
+            parts = [{"alg": "RS256", "typ": "JWT"}, {"iat": now - 60, "exp": now + 500, "iss": "Iv1.a", **more}]
+            text = b".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).rstrip(b"=") for p in parts)
+            signature = key.sign(text, padding.PKCS1v15(), hashes.SHA256())
+            return (text + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")).decode()
+
+        token = self.answer("POST", base, {}, status=201, token=jwt())["token"]
+        self.answer("GET", REPO, token=token)
+        now = int(time.time())
+        for wrong in ({"iss": "other"}, {"exp": now + 700}, {"exp": now - 1}, {"iat": now + 100}):
+            self.answer("POST", base, {}, status=401, token=jwt(**wrong))
+        self.answer("POST", base, {}, status=401, token="x.y.z")
 
     def test_runs_and_jobs(self):
         """Each status a job goes through, driven over the runner service."""

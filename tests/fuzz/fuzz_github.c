@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "github/answers.h"
+#include "github/app.h"
 #include "github/credential.h"
 #include "github/fault.h"
 #include "github/http_answer.h"
@@ -102,6 +103,37 @@ static void words(const char *data, size_t len)
 	check(answers_deprecation(data, len, dates, sizeof(dates), &e), &e);
 }
 
+static void groups(const char *data, size_t len)
+{
+	CLEANUP_JSON json_t *names = json_array();
+	struct answers_group group = {.id = 77};
+	struct error e = ERROR_INIT;
+	bool found = false, all_private = true, full = false;
+	const json_t *name;
+	size_t i;
+
+	int r = answers_group_named(data, len, "few", &found, &group, &e);
+	check(r, &e);
+	assert(r < 0 || !found || group.id != 0);
+	error_clear(&e);
+	check(answers_group_repositories(data, len, "acme", names, &all_private, &full, &e), &e);
+	assert(json_array_size(names) <= ANSWERS_GROUP_REPOSITORIES_MAX);
+	json_array_foreach(names, i, name)
+		assert(scope_check(json_string_value(name), NULL) == 0);
+}
+
+static void app_token(const char *data, size_t len)
+{
+	CLEANUP(secret_freep) struct secret *header = NULL;
+	struct error e = ERROR_INIT;
+	uint64_t seconds = 0;
+	int r = app_token_parse(data, len, 1795946400, &header, &seconds, &e);
+
+	check(r, &e);
+	assert((r < 0) == !header);
+	assert(r < 0 || (seconds > 0 && seconds <= 24 * 3600));
+}
+
 /* The same bytes as header lines, and as the body of a refusal. */
 static void refusal(const char *data, size_t len)
 {
@@ -143,6 +175,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 	jobs(data, len, "boxery-h1-1");
 	runs(data, len);
 	words(data, len);
+	groups(data, len);
+	app_token(data, len);
 	refusal(data, len);
 	(void)jit_check(data, len, NULL);
 	free(data);

@@ -53,11 +53,12 @@ DELIVER_REQUEST = Layout(1, "512s Q", "host_key timeout_ms")
 DELIVER_RESULT = Layout(2, "i i i I I 512s", "code step exit_status handshake_ms total_ms text")
 DELIVER_STEPS = ["starting", "handshake", "host-key", "auth", "exec", "sending", "waiting", "done"]
 
-GITHUB_REQUEST = Layout(1, "141s 65s 1024s Q Q 256s", "scope runner_name labels runner_id runner_group_id text")
-GITHUB_REPLY = Layout(9, "i i i I I I I I Q Q I I 512s",
+GITHUB_REQUEST = Layout(1, "141s 65s 1024s Q Q 65s 256s", "scope runner_name labels runner_id run_id group text")
+GITHUB_REPLY = Layout(10, "i i i I I I I I Q Q I I I i I I Q Q 512s",
                       "code fault http_status is_private found online busy may_exist runner_id retry_after_ms "
-                      "rate_remaining rate_limit text")
-GITHUB_VERBS = {"HELLO": 1, "REPOSITORY": 2, "MINT": 3, "RUNNER": 4, "DELETE": 5, "JOBS": 6, "JOB_OF": 7, "DEPRECATION": 8}
+                      "rate_remaining rate_limit rate_reset_s limit_kind calls calls_free group_id credential_expires text")
+GITHUB_VERBS = {"HELLO": 1, "REPOSITORY": 2, "MINT": 3, "RUNNER": 4, "DELETE": 5, "JOBS": 6, "JOB_OF": 7, "DEPRECATION": 8,
+                "GROUP": 9}
 GITHUB_FAULTS = ["none", "credential", "permission", "limit", "absent", "conflict", "invalid", "busy", "server", "network",
                  "public"]
 

@@ -4,6 +4,7 @@ import re
 import time
 from urllib.parse import unquote
 
+from .apps import App
 from .model import DEFAULTS, Refused, Token
 from .web import Response
 
@@ -53,7 +54,7 @@ def show_token(t):
 def state(app, request, body):
     w = app.world
     w.tick()
-    return Response.json({"url": w.url, "time": time.time(), "settings": w.settings, "rate": w.rate(),
+    return Response.json({"url": w.url, "time": app.world.wall(), "settings": w.settings, "rate": w.rate(),
                           "repos": [show_repo(r) for r in w.repos.values()],
                           "orgs": {k: [g.__dict__ for g in v] for k, v in w.orgs.items()},
                           "runners": [show_runner(r) for r in w.runners.values()],
@@ -79,8 +80,20 @@ def post_org(app, request, body):
 def post_token(app, request, body):
     t = Token(need(body, "token", str), body.get("login", "octocat"), body.get("repos", "*"), body.get("permissions"),
               bool(body.get("expired", False)))
+    t.announced = body.get("announced")
     app.world.tokens[t.sha256] = t
     return Response.json(show_token(t))
+
+
+def post_app(app, request, body):
+    a = App(need(body, "app_id", str), need(body, "installation_id", int), need(body, "public_key", str),
+            body.get("permissions"), body.get("repos", "*"), body.get("token_seconds", 3600))
+    app.world.apps[a.id] = a
+    return Response.json(a.show(), 201)
+
+
+def get_apps(app, request, body):
+    return Response.json([a.show() for a in app.world.apps.values()])
 
 
 def delete_token(app, request, body):
@@ -232,7 +245,7 @@ def reset(app, request, body):
 
 ROUTES = [(m, re.compile("/_emulator/" + p), f) for m, p, f in (
     ("GET", "state", state), ("POST", "repos", post_repo), ("POST", "orgs", post_org), ("POST", "tokens", post_token),
-    ("DELETE", "tokens", delete_token), ("GET", "tokens", get_tokens), ("POST", "jobs", post_job),
+    ("DELETE", "tokens", delete_token), ("GET", "tokens", get_tokens), ("POST", "apps", post_app), ("GET", "apps", get_apps), ("POST", "jobs", post_job),
     ("GET", r"jobs/(\d+)", get_job), ("GET", r"jobs/(\d+)/log", get_log), ("POST", r"jobs/(\d+)/cancel", cancel_job),
     ("POST", "runners", post_runner), ("POST", r"runners/(\d+)", patch_runner), ("DELETE", r"runners/(\d+)", drop_runner),
     ("POST", "faults", post_fault), ("DELETE", "faults", delete_fault), ("DELETE", r"faults/(\d+)", delete_fault),

@@ -23,6 +23,7 @@ DEFAULTS = {
     "poll_seconds": 20, "offline_after": 45, "lease_seconds": 600, "acquire_seconds": 60, "linger_seconds": 0,
     "unconnected_expires": 86400, "idle_vanishes": 0, "conflict_retry_seconds": 30, "conflict_limit_seconds": 240,
     "rate_limit": 5000, "rate_remaining": 5000, "rate_reset_in": 3600, "log_max": 1 << 20, "assign_delay_ms": 0,
+    "clock_skew": 0,
     "downloads": [
         {"os": "linux", "architecture": arch, "filename": "actions-runner-linux-%s-2.338.0.tar.gz" % arch,
          "download_url": "https://github.com/actions/runner/releases/download/v2.338.0/"
@@ -80,6 +81,7 @@ class Token:
         self.sha256, self.login, self.expired = hashlib.sha256(text.encode()).hexdigest(), login, expired
         self.repos = "*" if repos == "*" else [r.lower() for r in repos]
         self.permissions = permissions  # None: everything
+        self.expires, self.announced = None, None  # epoch seconds; announced: the header of a personal token's answers
 
     def sees(self, full_name):
         return self.repos == "*" or full_name.lower() in self.repos
@@ -160,13 +162,17 @@ class World:
         with self.lock:
             self.settings = {**DEFAULTS, **self.fixed_settings}
             self.repos, self.orgs, self.runners, self.runs, self.jobs = {}, {}, {}, {}, {}
-            self.sessions, self.behaviours = {}, []
+            self.sessions, self.behaviours, self.apps = {}, [], {}
             self.numbers = itertools.count(int(time.time()) % 100000 * 10 + 1)
             self.tokens = {t.sha256: t for t in (Token(x) for x in self.fixed_tokens)}
             self.rate_used, self.rate_since = 0, time.monotonic()
             for name in self.fixed_repos:
                 self.put_repo(name)
             self.changed.notify_all()
+
+    def wall(self):
+        """GitHub's clock."""
+        return time.time() + self.settings["clock_skew"]
 
     def number(self):
         return next(self.numbers)
@@ -330,4 +336,4 @@ class World:
             self.rate_used, self.rate_since = 0, now
         remaining = max(0, s["rate_remaining"] - self.rate_used)
         return {"limit": s["rate_limit"], "remaining": remaining, "used": s["rate_limit"] - remaining,
-                "reset": int(time.time() + s["rate_reset_in"] - (now - self.rate_since)), "resource": "core"}
+                "reset": int(self.wall() + s["rate_reset_in"] - (now - self.rate_since)), "resource": "core"}

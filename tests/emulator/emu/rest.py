@@ -4,7 +4,7 @@ import json
 import re
 import time
 
-from . import render
+from . import apps, render
 from .model import Refused
 from .web import Response
 
@@ -242,6 +242,7 @@ ROUTES += [(m, re.compile(REPO + p), f, "actions", "read" if m == "GET" else "wr
     ("GET", r"/actions/jobs/(?P<id>\d{1,18})", get_job))]
 ROUTES += [("GET", re.compile(REPO), get_repo, "metadata", "read"), ("GET", re.compile("/user"), get_user, None, None),
            ("POST", re.compile("(/api)?/graphql"), viewer, None, None),
+           ("POST", re.compile(r"/app/installations/(?P<id>\d{1,18})/access_tokens"), apps.installation_token, "app", None),
            ("GET", re.compile("/rate_limit"), get_rate, "", None), ("GET", re.compile("/"), get_root, "", None)]
 
 
@@ -249,7 +250,10 @@ def authorise(call, permission, level):
     """None, or the refusal. Order as GitHub's: credential, then what is visible, then what is permitted."""
     world, text = call.world, call.request.bearer()
     call.token = world.tokens.get(hashlib.sha256(text.encode()).hexdigest()) if text else None
-    if text is not None and (call.token is None or call.token.expired):
+    if permission == "app":
+        return None  # it looks at the statement itself
+    if text is not None and (call.token is None or call.token.expired or
+                             (call.token.expires or world.wall() + 1) <= world.wall()):
         return Response.error(401, "Bad credentials")
     if permission is None and call.token is None:
         return Response.error(401, "Requires authentication")
@@ -319,6 +323,9 @@ def answer(world, request):
                 world.rate_used += 1
                 rate = world.rate()
     response.headers.update({"x-ratelimit-" + k: str(v) for k, v in rate.items()})
+    token = world.tokens.get(hashlib.sha256((request.bearer() or "").encode()).hexdigest())
+    if token and token.announced:
+        response.headers["github-authentication-token-expiration"] = token.announced
     response.headers["X-GitHub-Api-Version-Selected"] = version or VERSIONS[0]
     response.headers["X-GitHub-Media-Type"] = "github.v3; format=json"
     return response

@@ -62,6 +62,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if os.environ.get("EMULATOR_VERBOSE"):
             sys.stderr.write("%s %s\n" % (self.client_address[0], format % args))
 
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string(self.server.app.world.wall() if timestamp is None else timestamp)
+
     def version_string(self):
         return "github.com"
 

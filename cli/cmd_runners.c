@@ -1,0 +1,113 @@
+/* runners: serves jobs (by becoming boxery-runners), and the subcommands around that. */
+#include "base/str.h"
+#include "cli/host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ARGUMENTS_MAX 20
+
+static int runners_check(int argc, char **argv)
+{
+	bool offline = false;
+	const struct cli_option options[] = {
+		{"offline", OPTION_FLAG, &offline, NULL, "ask GitHub nothing", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host runners check", "[FILE]",
+			"Says whether the configuration is right and whether GitHub lets us serve what it names\n"
+			"(default: runners.yaml of the configuration folder).",
+			options, ARRAY_SIZE(options), 0, 1};
+	const char *args[5] = {"boxery-runners", "--check"};
+	char path[300];
+	struct hostconf conf;
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (hostconf_load(&conf, &e) < 0)
+		return cli_fail(&e);
+	(void)str_format(path, "%s/runners.yaml", conf.config_dir);
+	args[2] = first < argc ? argv[first] : path;
+	args[3] = offline ? "--offline" : NULL;
+	(void)cli_become("boxery-runners", args, &e);
+	return cli_fail(&e);
+}
+
+/* The secret is not ours to see: boxery-github reads it from standard input. */
+static int runners_token(int argc, char **argv)
+{
+	const char *values[6] = {NULL};
+	const struct cli_option options[] = {
+		{"app", OPTION_TEXT, &values[0], "ID", "standard input is the private key (PEM) of the App with this client id", 0, 0},
+		{"installation", OPTION_TEXT, &values[1], "NUMBER", "with --app: where it is installed", 0, 0},
+		{"host", OPTION_TEXT, &values[2], "HOST", "github.com, NAME.ghe.com or an Enterprise Server", 0, 0},
+		{"url", OPTION_TEXT, &values[3], "URL", "or the URL of its API", 0, 0},
+		{"ca", OPTION_TEXT, &values[4], "FILE", "the only CA to trust (PEM, absolute path)", 0, 0},
+		{"proxy", OPTION_TEXT, &values[5], "URL", "reach it through this proxy; \"\" for none", 0, 0},
+	};
+	const struct cli_usage usage = {"boxery-host runners token", "< FILE",
+			"Stores the credential that is read from standard input in runners.env, owner-only; other settings stay.",
+			options, ARRAY_SIZE(options), 0, 1};
+	const char *args[ARGUMENTS_MAX] = {"boxery-github", "token"};
+	char names[ARRAY_SIZE(options)][24];
+	struct error e = ERROR_INIT;
+	size_t n = 2;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, false, &first, &e);
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (first < argc) { /* not quoted: it may be the token */
+		(void)error_set(&e, EINVAL, "runners token: the token is read from standard input, never taken as an argument");
+		return cli_fail(&e);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		if (!values[i])
+			continue;
+		(void)str_format(names[i], "--%s", options[i].name);
+		args[n++] = names[i];
+		args[n++] = values[i];
+	}
+	(void)cli_become("boxery-github", args, &e);
+	return cli_fail(&e);
+}
+
+static const struct command subcommands[] = {
+	{"check", runners_check, "is the configuration right, does GitHub let us serve it"},
+	{"token", runners_token, "store GitHub's token or an App's key from standard input"},
+};
+
+static int runners_serve(int argc, char **argv)
+{
+	const struct cli_usage usage = {"boxery-host runners", "[COMMAND]",
+			"Serves GitHub Actions jobs as runners.yaml says, until SIGTERM; running jobs are left alone and found again.",
+			NULL, 0, 0, 1};
+	const char *args[2] = {"boxery-runners", NULL};
+	struct error e = ERROR_INIT;
+	int first, code;
+
+	code = cli_parse(&usage, argc, argv, true, &first, &e);
+	if (code > 0) {
+		printf("\nCommands:\n");
+		for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
+			printf("  %-24s %s\n", subcommands[i].name, subcommands[i].summary);
+		return EXIT_STATUS_OK;
+	}
+	if (code == 0 && first < argc)
+		(void)error_set(&e, EINVAL, "runners: no command '%s'; see --help", argv[first]);
+	if (e.code)
+		return cli_fail(&e);
+	(void)cli_become("boxery-runners", args, &e);
+	return cli_fail(&e);
+}
+
+int cmd_runners(int argc, char **argv)
+{
+	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(subcommands); i++)
+		if (str_equal(argv[1], subcommands[i].name))
+			return subcommands[i].run(argc - 1, argv + 1);
+	return runners_serve(argc, argv);
+}
