@@ -440,7 +440,7 @@ def filter_not_in_force(h):
     job = h.job()
     time.sleep(45)
     assert 3 <= len(h.mints()) <= 6, len(h.mints())
-    assert h.text().count(": not delivered: ") == 1, h.text()
+    assert h.text().count("warning boxery-runners: octo/private: not delivered: ") == 1, h.text()
     h.world.script("FILTER", None)
     h.finished(job, timeout=120)
     h.settled(120)
