@@ -9,6 +9,7 @@
 #include "linux/clock.h"
 #include "linux/file.h"
 #include "linux/spawn.h"
+#include "pool/log_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,9 +21,6 @@
 #define START_WAIT_MS 15000 /* a keeper that is ending may take 10 s */
 #define START_AGAIN_MS 200
 #define START_POLL_MS 20
-#define LOG_NAME "keeper.log"
-#define LOG_OLD_NAME "keeper.log.1"
-#define LOG_MAX (8 * 1024 * 1024) /* looked at when a keeper starts: then a larger one becomes LOG_OLD_NAME */
 #define LOG_TAIL 1024
 
 static int log_open_file(const struct hostconf *conf, int *ret_fd, off_t *ret_begin, struct error *e)
@@ -35,11 +33,11 @@ static int log_open_file(const struct hostconf *conf, int *ret_fd, off_t *ret_be
 		r = dir_open(AT_FDCWD, conf->state_dir, &dir, e);
 	if (r < 0)
 		return r;
-	if (fstatat(dir, LOG_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > LOG_MAX)
-		(void)renameat(dir, LOG_NAME, dir, LOG_OLD_NAME);
-	fd = openat(dir, LOG_NAME, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fstatat(dir, KEEPER_LOG, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > KEEPER_LOG_MAX)
+		(void)renameat(dir, KEEPER_LOG, dir, KEEPER_LOG_OLD);
+	fd = openat(dir, KEEPER_LOG, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(e, errno, "%s/" LOG_NAME, conf->state_dir);
+		return error_errno(e, errno, "%s/" KEEPER_LOG, conf->state_dir);
 	*ret_begin = st.st_size;
 	*ret_fd = TAKE_FD(fd);
 	return 0;
@@ -101,7 +99,7 @@ static int look(const struct hostconf *conf, struct child *c, int log_fd, off_t 
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFLICT)
 		return 1;
 	log_last_line(log_fd, begin, line, sizeof(line));
-	return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" LOG_NAME ")", line[0] ? line : "it said nothing",
+	return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" KEEPER_LOG ")", line[0] ? line : "it said nothing",
 			conf->state_dir);
 }
 
@@ -123,9 +121,9 @@ static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t
 			return lost;
 		if (now > until)
 			return lost ? error_set(e, ENOTCONN, "a keeper runs that does not answer at %s and has not ended within %d s; see "
-							"%s/" LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir) :
+							"%s/" KEEPER_LOG, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir) :
 				      error_set(e, ENOTCONN, "a keeper was started, but does not answer at %s within %d s; see %s/"
-							LOG_NAME, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
+							KEEPER_LOG, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
 		if (lost && now > again) {
 			again = now + START_AGAIN_MS * 1000;
 			r = run_keeper(log_fd, c, e);

@@ -267,6 +267,8 @@ static int start(struct keeper *k, struct error *e)
 		r = watch_start(k, e);
 	if (r == 0)
 		r = server_open(k, e);
+	if (r == 0)
+		keeper_log_watch(k);
 	return r;
 }
 
@@ -286,6 +288,7 @@ static void finish(struct keeper *k)
 	free(k->vms);
 	free(k->pools);
 	k->shutdown = sd_event_source_disable_unref(k->shutdown);
+	k->log_timer = sd_event_source_disable_unref(k->log_timer);
 	k->store = store_free(k->store);
 	k->config_dir = fd_close(k->config_dir);
 	k->state_dir = fd_close(k->state_dir);

@@ -108,7 +108,7 @@ struct keeper {
 	struct hostconf conf;
 	struct store *store;
 	sd_event *event;
-	sd_event_source *kick, *listener, *shutdown;
+	sd_event_source *kick, *listener, *shutdown, *log_timer;
 	int lock_fd, listen_fd, config_dir, state_dir, delivery_key;
 	char boot_id[BOOT_ID_MAX];
 	char delivery_line[VM_KEY_LINE_MAX], admin_line[VM_KEY_LINE_MAX]; /* public halves */
@@ -185,6 +185,9 @@ union vm_answer {
 };
 /* 1: *ret filled and its texts terminated and shown; 0: end; -EAGAIN; -EBADMSG. `watch`: events instead of results. */
 int vm_answer_receive(int fd, bool watch, union vm_answer *ret, struct error *e);
+
+/* keeper_log.c */
+void keeper_log_watch(struct keeper *k); /* from now on the log has a largest size */
 
 /* keeper_watch.c */
 int watch_start(struct keeper *k, struct error *e);

@@ -104,6 +104,15 @@ static const char *stopped_word(int detail)
 	return detail >= 0 && (size_t)detail < ARRAY_SIZE(words) ? words[detail] : "stopped";
 }
 
+/* An old life's end may be told when a listing has already shown the next one. */
+static bool runs_now(const struct watch *w, const struct life *k)
+{
+	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
+	struct life life;
+
+	return virt_find(w->h, k->name, &d, &life, NULL) == 1 && life.generation == k->generation && virt_runs(d);
+}
+
 static int on_lifecycle(virConnectPtr conn, virDomainPtr d, int event, int detail, void *userdata)
 {
 	struct watch *w = userdata;
@@ -115,7 +124,7 @@ static int on_lifecycle(virConnectPtr conn, virDomainPtr d, int event, int detai
 	if (event == VIR_DOMAIN_EVENT_SUSPENDED && detail == VIR_DOMAIN_EVENT_SUSPENDED_IOERROR)
 		virEventUpdateTimeout(w->timer, 0); /* the listing says it */
 	k = known(w, virDomainGetName(d));
-	if (event == VIR_DOMAIN_EVENT_STOPPED && k) {
+	if (event == VIR_DOMAIN_EVENT_STOPPED && k && !runs_now(w, k)) {
 		life = *k;
 		forget(w, k);
 		send_event(w, VM_EVENT_STOPPED, &life, stopped_word(detail));

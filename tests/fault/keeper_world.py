@@ -126,6 +126,13 @@ class Client:
 class World:
     def __init__(self, host_env="", pools=True):
         self.root = tempfile.mkdtemp(prefix="boxery-fault-")
+        try:
+            self.make(host_env)
+        except BaseException:
+            shutil.rmtree(self.root, ignore_errors=True)
+            raise
+
+    def make(self, host_env):
         for folder in ("bin", "world", "world/domains", "world/settings", "world/clean", "world/run",
                        "world/broken", "world/trouble", "world/twins", "world/script", "config", "state",
                        "run", "images", "home"):
@@ -357,6 +364,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.w = World(self.host_env)
+        self.addCleanup(self.w.close)  # also when what else a test sets up fails
 
     def tearDown(self):
         if self.w.keeper and self.w.keeper.poll() is None:

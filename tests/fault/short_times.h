@@ -25,5 +25,7 @@
 #define KEEPER_CAPTURING_MS 4000
 #define KEEPER_LEASED_MS 3000
 #define KEEPER_HOST_RETRY_MS 100
+#define KEEPER_LOG_MAX (64 * 1024)
+#define KEEPER_LOG_CHECK_MS 200
 /* A host of the test's own making, when it gives one. */
 #define KEEPER_MEMINFO (getenv("BOXERY_TEST_MEMINFO") ? getenv("BOXERY_TEST_MEMINFO") : "/proc/meminfo")

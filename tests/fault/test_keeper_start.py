@@ -401,6 +401,25 @@ class Command(Case):
         self.assertIn("has ended", r.stderr)
         self.assertIn("delivery-key", r.stderr)
 
+    def test_log_is_bounded_while_it_runs(self):
+        w = self.w
+        self.assertEqual(self.host("ls").returncode, 0)
+        path = w.path("state/keeper.log")
+        inode = os.stat(path).st_ino
+        for turn in ("first", "second"):
+            with open(path, "a", encoding="ascii") as f:  # as its children do
+                f.write((turn + " " * 90 + "\n") * 1000)
+            until(lambda: os.path.getsize(path) < 2000)
+            with open(path + ".1", encoding="ascii") as f:
+                text = f.read()
+            self.assertEqual(text.count(turn), 1000)
+        self.assertNotIn("first", text)
+        self.assertEqual((os.stat(path).st_ino, stat.S_IMODE(os.stat(path + ".1").st_mode)), (inode, 0o600))
+        w.new("one")
+        with open(path, encoding="ascii") as f:
+            self.assertIn("was made from image", f.read())
+        self.quit()
+
     def test_refusals_reach_the_person(self):
         r = self.host("start", "nosuch")
         self.assertEqual(r.returncode, 3)

@@ -99,6 +99,35 @@ class Pool(unittest.TestCase):
         wait_until("two in a new life", lambda: (lambda v: v["state"] == "READY" and v["generation"] > vm["generation"])(
             self.lab.vm("two")), 240, every=0.5)
 
+    def test_full_disk_ends_a_job(self):
+        """QEMU stops a guest that finds the host's disk full; its job must not sit there until its time is over."""
+        folder = os.path.join(self.lab.dir, "image", "run")
+        key = os.path.join(self.lab.dir, "full")
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
+        # A file system of its own; guests that run on files of the old one are doubts, and are made anew on this one.
+        self.lab.inside(["sh", "-c", "cp -a $0 $0.copy && mount -t tmpfs -o size=160m tmpfs $0 && cp -a $0.copy/. $0 && rm -r $0.copy",
+                         folder])
+        try:
+            life = self.lab.vm("one")["generation"]
+            wait_until("one runs on the small file system", lambda: (lambda v: v["state"] == "READY" and v["generation"] > life)(
+                self.lab.vm("one")), 240, every=0.5)
+            lease = self.lab.host_json("lease", "one", "--ssh-key", key + ".pub")["lease"]
+            fill = {"path": "/bin/dd", "arg": ["if=/dev/urandom", "of=/root/fill", "bs=1M", "count=400", "conv=fsync"]}
+            self.lab.inside(["virsh", "-q", "qemu-agent-command", "one",
+                             json.dumps({"execute": "guest-exec", "arguments": fill})])
+
+            def ended():
+                events = self.lab.host_json("history", lease)["events"]
+                return [e["text"] for e in events if e["kind"] == "DOUBT"]
+            wait_until("the job was ended", ended, 240, every=0.5)
+            self.assertIn("stopped by an I/O error; the host's disk may be full", ended()[0])
+        finally:
+            self.lab.inside(["umount", "-l", folder])
+        for name in ("one", "two"):
+            if self.lab.wait_state(name, "READY", "BROKEN")["state"] == "BROKEN":
+                self.lab.host("pool", "repair", name, "--wait")
+        self.cycle("one")
+
     # -- bad input
 
     def refused(self, code, words, *arguments):
