@@ -2,7 +2,7 @@
 #define BOXERY_JIT_JIT_H
 /*
  * A JIT config: an opaque, single-use secret, one line of base64 (about 4 kB). Who may see its bytes: the process
- * that receives it from GitHub (boxery-github, or `once` on its stdin) and boxery-deliver. Everyone between passes
+ * that receives it from GitHub (boxery-github, or `once` on its stdin; at the person's machine gh and boxery) and boxery-deliver. Everyone between passes
  * the sealed memfd on and at most asks for its size. No function prints or compares one.
  */
 #include "base/error.h"

@@ -3,7 +3,7 @@
  *
  * Should: read runners.yaml, connect to the keeper (and start one if there is none), run one boxery-github as
  * a child. Mustn't: hold the token, read a JIT config, talk to libvirt or open the database; it links none of
- * what that takes.
+ * what that takes. With --once it is the host's end of `boxery runners once` instead (once.h).
  */
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -13,6 +13,7 @@
 #include "linux/secret.h"
 #include "manager/ask.h"
 #include "manager/lock.h"
+#include "manager/once.h"
 #include "manager/service.h"
 #include <errno.h>
 #include <getopt.h>
@@ -106,6 +107,7 @@ int main(int argc, char *argv[])
 		{"check", required_argument, NULL, 'n'},
 		{"offline", no_argument, NULL, 'o'},
 		{"debug", no_argument, NULL, 'd'},
+		{"once", no_argument, NULL, '1'},
 		{"start-keeper", no_argument, NULL, 'k'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'v'},
@@ -129,6 +131,8 @@ int main(int argc, char *argv[])
 		case 'd':
 			level = LOG_DEBUG;
 			break;
+		case '1':
+			return once_main();
 		case 'k':
 			return start_keeper();
 		case 'h':

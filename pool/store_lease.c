@@ -59,7 +59,8 @@ int store_lease_open(struct store *s, const struct vm_row *vm, const struct stor
 	int r = store_random_hex(id, 16, e);
 	if (r == 0)
 		r = store_random_hex(digits, 8, e);
-	if (r == 0 && str_format(runner_name, "boxery-%s-%s", s->host_id, digits) < 0)
+	/* A name of its own shows on GitHub's page that a person and not the service has registered it. */
+	if (r == 0 && str_format(runner_name, "boxery-%s%s-%s", str_equal(d->holder, HOLDER_ONCE) ? "local-" : "", s->host_id, digits) < 0)
 		r = error_set(e, ENAMETOOLONG, "the runner name does not fit");
 	if (r == 0)
 		r = query_start(&q, s, sql, e);
@@ -140,7 +141,7 @@ int store_lease_close(struct store *s, const struct vm_row *vm, struct error *e)
 				  " WHERE vm_id = (SELECT id FROM vms WHERE name = ?1) AND open = 1";
 	static const char prune_sql[] =
 		"DELETE FROM leases WHERE seq IN"
-		" (SELECT seq FROM leases WHERE open = 0 AND registration IN ('none', 'gone')"
+		" (SELECT seq FROM leases WHERE open = 0 AND (registration IN ('none', 'gone') OR holder = ?2)"
 		" ORDER BY closed_order DESC LIMIT -1 OFFSET ?1)";
 	CLEANUP_QUERY struct query q = {0}, prune = {0};
 
@@ -156,6 +157,8 @@ int store_lease_close(struct store *s, const struct vm_row *vm, struct error *e)
 	if (r < 0)
 		return r;
 	query_u64(&prune, STORE_LEASES_CLOSED_MAX);
+	/* Nobody on this host can delete these: the person who could may never come back. */
+	query_text(&prune, HOLDER_ONCE);
 	r = query_run(&prune, e);
 	return r < 0 ? r : 0;
 }

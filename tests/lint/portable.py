@@ -57,6 +57,6 @@ def self_test():
 if __name__ == "__main__":
     self_test()
     paths = with_headers(set(c_files(["base"])) | linked_sources(sys.argv[1]))
-    expect("base/error.c" in paths and "cli/boxery/main_boxery.c" in paths, "the sources of boxery were not found")
+    expect("base/error.c" in paths and "controller/main_boxery.c" in paths, "the sources of boxery were not found")
     print("looked at: " + " ".join(paths))
     report([f for p in paths for f in findings(p, read(p))], "portable")

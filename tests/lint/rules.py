@@ -4,21 +4,23 @@ A rule is changed here only together with that page.
 """
 
 # Folders with code of the product; tests/ may use everything and is looked at only where a check says so.
-FOLDERS = ["base", "linux", "jit", "pool", "vm", "ssh", "github", "manager", "layers", "cli"]
+FOLDERS = ["base", "link", "linux", "jit", "pool", "vm", "ssh", "github", "manager", "layers", "cli", "controller"]
 
 # folder -> (folders it may use, single headers of others it may use, foreign libraries it may use).
 # Whoever may use linux/ may use what linux/ is made of: libsystemd and libsodium.
 MAY_USE = {
     "base": ([], [], []),
+    "link": (["base"], [], ["jansson"]),
     "linux": (["base"], [], ["systemd", "sodium"]),
     "jit": (["base", "linux"], [], []),
     "pool": (["base", "linux", "jit"], ["vm/proto.h", "ssh/proto.h"], ["sqlite3", "jansson"]),
     "vm": (["base", "linux"], [], ["libvirt", "jansson"]),
     "ssh": (["base", "linux", "jit"], [], ["libssh2", "seccomp", "openssl"]),
     "github": (["base", "linux", "jit"], [], ["curl", "jansson", "openssl"]),
-    "manager": (["base", "linux", "jit"], ["github/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"],
+    "manager": (["base", "link", "linux", "jit"], ["github/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"],
                 ["yaml", "jansson"]),
     "layers": (["base", "linux"], [], ["yaml", "curl", "openssl"]),
+    "controller": (["base", "link"], ["cli/options.h"], ["jansson"]),
     "cli": (["base", "linux"], ["pool/client.h", "pool/proto.h", "pool/state.h"], ["jansson"]),
 }
 # Generated, or nobody's in particular.
@@ -35,7 +37,7 @@ LIBRARY_OF_HEADER = {
 C_LIBRARY = ["libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64", "libgcc_s"]
 SANITIZERS = ["libasan", "libubsan", "liblsan"]
 LINKED = {
-    "boxery": [],
+    "boxery": ["libjansson"],
     "boxery-host": ["libjansson", "libsystemd", "libsodium"],
     "boxery-keeper": ["libsqlite3", "libsystemd", "libsodium", "libjansson"],
     "boxery-vm": ["libvirt", "libvirt-qemu", "libsystemd", "libsodium", "libjansson"],
@@ -77,6 +79,8 @@ PORTABLE_HEADERS = [
     "sys/wait.h",
     # on both systems, though in no standard
     "getopt.h", "sys/ioctl.h", "sys/file.h",
+    # a library; who may use it is said above
+    "jansson.h",
 ]
 # Names of portable headers that macOS nevertheless lacks.
 NOT_PORTABLE = [

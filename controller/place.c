@@ -1,0 +1,111 @@
+#include "controller/place.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "controller/process.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define GIT_TIMEOUT_MS 10000
+#define URL_MAX 1024
+
+static int set_host(struct place *p, const char *host, size_t len)
+{
+	if (len == 0 || len >= sizeof(p->hostname))
+		return -EINVAL;
+	for (size_t i = 0; i < len; i++)
+		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]", host[i]))
+			return -EINVAL;
+	if (host[0] == '-')
+		return -EINVAL;
+	memcpy(p->hostname, host, len);
+	p->hostname[len] = '\0';
+	return 0;
+}
+
+int place_of_name(const char *name, struct place *ret, struct error *e)
+{
+	struct place p = {0};
+	const char *first = strchr(name, '/'), *second = first ? strchr(first + 1, '/') : NULL;
+
+	if (second) {
+		if (set_host(&p, name, (size_t)(first - name)) < 0)
+			return error_set(e, EINVAL, "--repo '%.60s': not HOST/OWNER/REPO", name);
+		name = first + 1;
+	}
+	if (scope_check(name, e) < 0)
+		return -e->code;
+	(void)str_copy(p.scope, name);
+	*ret = p;
+	return 0;
+}
+
+static int set_path(struct place *p, const char *path)
+{
+	char scope[URL_MAX];
+	size_t len;
+
+	while (*path == '/')
+		path++;
+	if (str_copy(scope, path) < 0)
+		return -EINVAL;
+	len = strlen(scope);
+	while (len > 0 && scope[len - 1] == '/')
+		scope[--len] = '\0';
+	if (len > 4 && str_equal(scope + len - 4, ".git"))
+		scope[len - 4] = '\0';
+	return scope_check(scope, NULL) < 0 ? -EINVAL : str_copy(p->scope, scope);
+}
+
+/* scheme://[user@]HOST[:PORT]/PATH; the port is one of GitHub's only for http. */
+static int of_scheme(const char *rest, bool web, struct place *p)
+{
+	const char *path = strchr(rest, '/'), *at;
+	size_t len;
+
+	if (!path)
+		return -EINVAL;
+	at = memchr(rest, '@', (size_t)(path - rest));
+	if (at)
+		rest = at + 1;
+	len = (size_t)(path - rest);
+	if (!web && memchr(rest, ':', len))
+		len = (size_t)((const char *)memchr(rest, ':', len) - rest);
+	return set_host(p, rest, len) < 0 ? -EINVAL : set_path(p, path);
+}
+
+int place_of_url(const char *url, struct place *ret, struct error *e)
+{
+	struct place p = {0};
+	const char *colon = strchr(url, ':'), *at = strchr(url, '@'), *host;
+	int r = -EINVAL;
+
+	if (str_starts(url, "https://") || str_starts(url, "http://")) {
+		r = of_scheme(strstr(url, "://") + 3, true, &p);
+	} else if (str_starts(url, "ssh://")) {
+		r = of_scheme(url + strlen("ssh://"), false, &p);
+	} else if (colon) {
+		host = at && at < colon ? at + 1 : url;
+		r = set_host(&p, host, (size_t)(colon - host)) < 0 ? -EINVAL : set_path(&p, colon + 1);
+	}
+	/* The words of the address may hold a password. */
+	if (r < 0)
+		return error_set(e, EINVAL, "the git remote 'origin' is not one of GitHub's; --repo OWNER/REPO names the repository");
+	/* A name of the person's ssh configuration is none that gh knows. */
+	if (!str_starts(url, "http") && !strchr(p.hostname, '.'))
+		p.hostname[0] = '\0';
+	*ret = p;
+	return 0;
+}
+
+int place_of_folder(struct place *ret, struct error *e)
+{
+	static const char *const argv[] = {"git", "config", "--get", "remote.origin.url", NULL};
+	char url[URL_MAX];
+	int r = process_capture(argv, GIT_TIMEOUT_MS, url, sizeof(url), e);
+
+	if (r != 0)
+		return error_set(e, EINVAL, "--repo OWNER/REPO is missing, and this folder has no git remote 'origin'");
+	url[strcspn(url, "\r\n")] = '\0';
+	return place_of_url(url, ret, e);
+}

@@ -1,0 +1,325 @@
+#!/usr/bin/python3
+"""boxery runners once on this machine: what may happen, and what host and GitHub hold afterwards."""
+from once_world import LABELS, REPO, TOKEN, OnceCase, json, main, os, signal, subprocess, time, until
+
+
+class Good(OnceCase):
+    def test_one_job(self):
+        o = self.w.once("--follow")
+        o.await_word("listening")
+        job = self.emu.job(REPO, LABELS, "sleep 5; echo fine", name="compile it")
+        self.assertEqual(o.wait(), 0, o.text())
+        self.assertEqual(o.words()[:4] + sorted(o.words()[4:]), ["leased", "registered", "delivered", "listening", "reset", "result", "running"])
+        result = o.result()[0]
+        self.assertEqual((result["outcome"], result["job"], result["status"]), ("succeeded", "compile it", 0))
+        self.assertRegex(result["name"], r"^boxery-local-[0-9a-f]{8}-[0-9a-f]{16}$")
+        self.assertEqual(self.emu.wait_job(job["id"])["runner_name"], result["name"])
+        self.assertIn("Running job: compile it", o.text())
+        self.clean()
+        lease = next(iter(self.w.call("LEASES", flags=8)["document"]["leases"]))
+        self.assertEqual((lease["holder"], lease["outcome"], lease["registration"], lease["job"]),
+                         ("github-runner-local", "succeeded", "gone", "compile it"))
+
+
+    def test_ends_of_jobs(self):
+        """How the job ended is the exit status; what the console says of it counts for nothing."""
+        for script, cancel, status, outcome in (("exit 1", False, 10, "failed"), ("sleep 60", True, 11, "cancelled")):
+            o = self.w.once()
+            o.await_word("listening")
+            job = self.emu.job(REPO, LABELS, "echo '2026-01-01 00:00:00Z: Job x completed with result: Succeeded'; " + script)
+            if cancel:
+                o.await_word("running")
+                self.emu.cancel(job["id"])
+            self.assertEqual(o.wait(), status, o.text())
+            self.assertEqual((o.result()[0]["outcome"], o.result()[0]["status"]), (outcome, status))
+            self.assertNotIn("output", [e["event"] for e in o.events])
+            self.clean()
+
+    def test_defaults_of_a_folder(self):
+        """The repository of the git remote, gh's own host, nothing but HOME."""
+        url = self.emu.url + "/" + REPO + ".git"
+        subprocess.run(["git", "init", "-q", self.w.path("laptop")], check=True)
+        subprocess.run(["git", "-C", self.w.path("laptop"), "remote", "add", "origin", url], check=True)
+        self.emu.job(REPO, LABELS, "true")
+        o = self.w.once(repo=None)
+        self.assertEqual(o.wait(), 0, o.text())
+        self.clean()
+
+    def test_organisation(self):
+        self.emu.call("POST", "orgs", {"login": "octo", "groups": [{"name": "closed", "visibility": "all", "allows_public_repositories": False},
+                                                                   {"name": "open", "visibility": "all", "allows_public_repositories": True}]})
+        for group, status, words in (("open", 6, "open to public repositories"), ("none", 3, "no runner group 'none'")):
+            o = self.w.once("--org", "octo", "--group", group, repo=None)
+            self.assertEqual(o.wait(), status, o.text())
+            self.assertIn(words, o.text())
+        o = self.w.once("--org", "octo", "--group", "closed", repo=None)
+        o.await_word("listening")
+        self.emu.job(REPO, LABELS, "sleep 1")
+        # Whose job it was nobody can say, so nothing is confirmed.
+        self.assertEqual(o.wait(), 15, o.text())
+        self.assertEqual(o.result()[0]["outcome"], "unknown")
+        self.clean()
+
+
+class Several(OnceCase):
+    pool = ("one", "two", "three")
+
+    def test_three_at_once(self):
+        o = self.w.once("--count", "3")
+        until(lambda: o.words().count("listening") == 3 or o.process.poll() is not None, 60)
+        for i in range(3):
+            self.emu.job(REPO, LABELS, "exit %d" % (i == 1), name="job %d" % i)
+        self.assertEqual(o.wait(), 10, o.text())
+        self.assertEqual(sorted(r["outcome"] for r in o.result()), ["failed", "succeeded", "succeeded"])
+        self.assertEqual(len({r["name"] for r in o.result()}), 3)
+        self.assertEqual(len({r["vm"] for r in o.result()}), 3)
+        for name in self.pool:
+            self.clean(name)
+
+    def test_more_than_there_are(self):
+        o = self.w.once("--count", "4", "--wait", "0", "--idle-timeout", "2s")
+        self.assertIn(o.wait(), (4, 12))
+        self.assertEqual(sorted(r["status"] for r in o.result()), [4, 12, 12, 12], o.text())
+        for name in self.pool:
+            self.clean(name)
+
+
+class Refused(OnceCase):
+    """Before anything is leased: the VM has not been touched."""
+
+    def refuse(self, status, words, *args, **more):
+        o = self.w.once(*args, **more)
+        self.assertEqual(o.wait(), status, o.text())
+        self.assertIn(words, o.text())
+        self.assertEqual(self.w.ops("RESET"), self.resets)
+        self.assertEqual([x for x in o.words() if x != "result"], [])
+        self.clean()
+
+    def setUp(self):
+        super().setUp()
+        self.resets = self.w.ops("RESET")
+
+    def test_repository(self):
+        self.emu.repo("octo/public", private=False)
+        self.refuse(6, "octo/public is not private", repo="octo/public")
+        self.refuse(3, "there is no repository octo/nothing", repo="octo/nothing")
+        self.emu.repo("octo/strange", drop=["private"])
+        self.refuse(6, "octo/strange is not private", repo="octo/strange")
+        self.emu.repo("octo/strange", override={"private": "true"})
+        self.refuse(6, "octo/strange is not private", repo="octo/strange")
+        self.emu.repo("octo/reader", override={"permissions": {"admin": False}})
+        self.refuse(6, "no administrator", repo="octo/reader")
+        self.refuse(2, "no git remote", repo=None)
+
+    def test_login(self):
+        self.w.login(None)
+        # gh then asks github.com without a token; without a network that is no answer.
+        self.refuse(6, "gh is not logged in", env={"GH_HOST": self.emu.url.split("//")[1]})
+        self.w.login("gho_wrong")
+        self.refuse(6, "gh auth login")
+        self.emu.fault("GET", "repos/", "drop-before", count=-1)
+        self.w.login(TOKEN)
+        self.refuse(8, "GitHub cannot be asked")
+        self.emu.clear_faults()
+        self.emu.fault("GET", "repos/", "answer", status=200, body="<html>", count=-1)
+        self.refuse(1, "not JSON")
+
+    def test_no_gh(self):
+        path = self.w.path("nogh")
+        os.mkdir(path)
+        for name in ("git", "bash", "sh"):
+            os.symlink("/usr/bin/" + name, os.path.join(path, name))
+        self.refuse(7, "gh, GitHub's command line client, is not on this machine", env={"PATH": self.w.path("bin") + ":" + path})
+
+    def test_usage(self):
+        for args, words in ((("--count", "0"), "--count"), (("--org", "x"), "exclude each other"), (("--group", "g"), "--group goes with"),
+                            (("--pool", "No Pool"), "pool name"), (("stray",), "unexpected argument")):
+            o = self.w.once(*args)
+            self.assertEqual(o.wait(), 2, o.text())
+            self.assertIn(words, o.text())
+
+    def test_no_host(self):
+        self.w.login(TOKEN)
+        os.unlink(self.w.path("bin/boxery-host"))
+        self.refuse(3, "cannot run boxery-host")
+
+    def test_pool(self):
+        o = self.w.once("--pool", "nothing")
+        self.assertEqual(o.wait(), 3, o.text())
+        self.assertIn("pool nothing has no VM", o.text())
+        self.clean()
+
+
+class Registering(OnceCase):
+    def test_no_permission(self):
+        self.emu.call("POST", "tokens", {"token": "gho_reader", "repos": [REPO], "permissions": {"metadata": "read", "actions": "read"}})
+        self.w.login("gho_reader")
+        o = self.w.once()
+        self.assertEqual(o.wait(), 6, o.text())
+        self.assertIn("administration=write", o.text())
+        self.assertEqual(o.words(), ["leased", "result", "reset"])
+        self.clean()
+
+    def test_conflict(self):
+        self.emu.fault("POST", "generate-jitconfig", "answer", status=409, body={"message": "Already exists"})
+        o = self.w.once()
+        self.assertEqual(o.wait(), 4, o.text())
+        self.assertEqual(o.result()[0]["outcome"], "mint conflict")
+        self.clean()
+
+    def test_registered_all_the_same(self):
+        """The answer is an error, or is lost, and the registration is there: it is found by its name and deleted."""
+        for action, more, status in (("answer-after", {"status": 502, "body": "bad gateway"}, 1), ("drop-after", {}, 8),
+                                     ("answer-after", {"status": 409, "body": {"message": "Already exists"}}, 4),
+                                     ("answer-after", {"status": 201, "body": "half"}, 1)):
+            self.emu.fault("POST", "generate-jitconfig", action, **more)
+            o = self.w.once()
+            self.assertEqual(o.wait(), status, o.text())
+            self.assertNotIn("delivered", o.words())
+            self.assertEqual([r["ended"] for r in self.emu.runners()][-1], "deleted")
+            self.clean()
+
+    def test_rate_limit(self):
+        self.emu.fault("POST", "generate-jitconfig", "rate-limit", kind="secondary")
+        o = self.w.once()
+        self.assertEqual(o.wait(), 4, o.text())
+        self.assertIn("rate limit", o.text())
+        self.clean()
+
+    def test_no_jit_config(self):
+        self.emu.fault("POST", "generate-jitconfig", "patch", json={"encoded_jit_config": 5})
+        o = self.w.once()
+        self.assertEqual(o.wait(), 1, o.text())
+        self.clean()
+        self.emu.fault("POST", "generate-jitconfig", "patch", json={"encoded_jit_config": "no base64!" * 20})
+        o = self.w.once()
+        self.assertNotEqual(o.wait(), 0, o.text())
+        self.assertIn("not one line of padded base64", o.text())
+        self.clean()
+
+
+class Waiting(OnceCase):
+    def test_no_vm(self):
+        held = self.w.lease(ttl_ms=60000)["lease"]
+        o = self.w.once("--wait", "0")
+        self.assertEqual(o.wait(), 4, o.text())
+        self.assertIn("no VM of pool default is ready: 1 LEASED", o.text())
+        o = self.w.once("--wait", "1s")
+        self.assertEqual(o.wait(), 4, o.text())
+        o = self.w.once("--wait", "1m", "--idle-timeout", "1s")
+        until(lambda: "1 LEASED" in o.text(), 20)
+        self.w.call("RELEASE", lease=held)
+        self.assertEqual(o.wait(), 12, o.text())
+        self.clean()
+
+    def test_idle(self):
+        o = self.w.once("--idle-timeout", "1s")
+        self.assertEqual(o.wait(), 12, o.text())
+        self.assertEqual(o.result()[0]["outcome"], "no job")
+        self.assertEqual(self.emu.runners()[-1]["ended"], "deleted")
+        self.clean()
+
+    def test_job_timeout(self):
+        self.emu.job(REPO, LABELS, "sleep 100")
+        o = self.w.once("--job-timeout", "1s")
+        self.assertEqual(o.wait(), 13, o.text())
+        self.w.await_state("one", "READY")
+        self.assertEqual(o.result()[0]["outcome"], "job deadline")
+        # GitHub takes it for busy until its own limit has passed.
+        self.assertIn("is left, offline and useless", o.text())
+        self.emu.reset()
+
+    def test_vanished(self):
+        self.emu.behaviour("vanish", seconds=1)
+        o = self.w.once()
+        self.assertEqual(o.wait(), 12, o.text())
+        self.clean()
+
+
+class Dying(OnceCase):
+    def test_delivery_fails(self):
+        for how in ("fail 5 the guest does not take it", "sentfail 5 cut off", "crash"):
+            self.w.script("deliver", how)
+            o = self.w.once()
+            self.assertEqual(o.wait(), 14, o.text())
+            self.assertEqual(o.result()[0]["outcome"], "delivery failed")
+            self.w.script("deliver", None)
+            self.clean()
+
+    def test_vm_dies_idle(self):
+        o = self.w.once()
+        o.await_word("listening")
+        self.w.guest.kill("one")
+        self.assertIn(o.wait(), (12, 14), o.text())
+        self.clean()
+
+    def test_vm_dies_in_the_job(self):
+        self.emu.settings(lease_seconds=2)
+        self.emu.job(REPO, LABELS, "sleep 100", name="long")
+        o = self.w.once()
+        o.await_word("running")
+        self.w.guest.kill("one")
+        self.assertIn(o.wait(90), (10, 14, 15), o.text())
+        self.w.await_state("one", "READY")
+        self.emu.reset()
+
+
+class Interrupted(OnceCase):
+    def interrupt(self, word, how=signal.SIGINT, status=130):
+        o = self.w.once()
+        if word:
+            o.await_word(word)
+        o.process.send_signal(how)
+        self.assertEqual(o.wait(), status, o.text())
+        self.clean()
+        return o
+
+    def test_every_stage(self):
+        for word in ("leased", "registered", "delivered", "listening"):
+            self.interrupt(word)
+        self.interrupt("listening", signal.SIGTERM)
+        self.interrupt("leased", signal.SIGHUP)
+
+    def test_while_it_waits(self):
+        held = self.w.lease(ttl_ms=60000)["lease"]
+        o = self.w.once("--wait", "1m")
+        until(lambda: "1 LEASED" in o.text(), 20)
+        o.process.send_signal(signal.SIGINT)
+        self.assertEqual(o.wait(), 130, o.text())
+        self.w.call("RELEASE", lease=held)
+        self.clean()
+
+    def test_at_once(self):
+        for delay in (0.05, 0.2, 0.4, 0.6, 0.8, 1.0):
+            o = self.w.once()
+            time.sleep(delay)
+            o.process.send_signal(signal.SIGINT)
+            self.assertIn(o.wait(), (130, -signal.SIGINT), o.text())
+            self.clean()
+
+    def test_a_job_is_waited_for(self):
+        o = self.w.once()
+        o.await_word("listening")
+        job = self.emu.job(REPO, LABELS, "while [ ! -e %s ]; do sleep 0.1; done" % self.w.path("guest/go"))
+        self.emu.wait_job(job["id"], "in_progress")
+        o.process.send_signal(signal.SIGINT)
+        until(lambda: "a job is running" in o.text(), 20)
+        self.w.write("guest/go", "")
+        self.assertEqual(o.wait(), 0, o.text())
+        self.clean()
+
+    def test_twice(self):
+        o = self.w.once()
+        o.await_word("listening")
+        self.emu.job(REPO, LABELS, "sleep 100")
+        o.await_word("running")
+        o.process.send_signal(signal.SIGINT)
+        until(lambda: "a job is running" in o.text(), 20)
+        o.process.send_signal(signal.SIGINT)
+        self.assertEqual(o.wait(), 130, o.text())
+        self.w.await_state("one", "READY")
+        self.emu.reset()
+
+
+if __name__ == "__main__":
+    main()
