@@ -163,6 +163,7 @@ static int prepare(const struct hostconf *conf, struct error *e)
 			"#BOXERY_LIBVIRT_URI=qemu:///system\n"
 			"#BOXERY_IMAGE_DIR=/var/lib/boxery\n"
 			"#BOXERY_NET_ISOLATION=on\n"
+			"#BOXERY_NET_FILTER=auto\n"
 			"#BOXERY_NET_SUBNET=192.168.130\n"
 			"#BOXERY_VIRT=auto\n"
 			"#BOXERY_PARALLEL=2\n";

@@ -139,18 +139,42 @@ static int put_subnet(char *dst, size_t size, const char *what, const char *valu
 	return str_copy_n(dst, size, value);
 }
 
-static int put_virt(enum virt_mode *ret, const char *what, const char *value, struct error *e)
+/* Which of three words it is. */
+static int put_word(const char *const words[static 3], unsigned *ret, const char *what, const char *value, struct error *e)
 {
-	static const char *const names[] = {[VIRT_AUTO] = "auto", [VIRT_KVM] = "kvm", [VIRT_QEMU] = "qemu"};
 	char text[64];
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-		if (str_equal(names[i], value)) {
-			*ret = (enum virt_mode)i;
+	for (unsigned i = 0; i < 3; i++)
+		if (str_equal(words[i], value)) {
+			*ret = i;
 			return 0;
 		}
 	str_show_n(text, sizeof(text), value, strlen(value));
-	return error_set(e, EINVAL, "%s: '%s' is none of auto, kvm and qemu", what, text);
+	return error_set(
+		e, EINVAL, "%s: '%s' is none of %s, %s and %s", what, text, words[0], words[1], words[2]);
+}
+
+static int put_virt(enum virt_mode *ret, const char *what, const char *value, struct error *e)
+{
+	static const char *const words[] = {[VIRT_AUTO] = "auto", [VIRT_KVM] = "kvm", [VIRT_QEMU] = "qemu"};
+	unsigned v;
+	int r = put_word(words, &v, what, value, e);
+
+	if (r == 0)
+		*ret = (enum virt_mode)v;
+	return r;
+}
+
+static int put_net_filter(enum net_filter_mode *ret, const char *what, const char *value, struct error *e)
+{
+	static const char *const words[] = {[NET_FILTER_AUTO] = "auto", [NET_FILTER_NFT] = "nft",
+		[NET_FILTER_NWFILTER] = "nwfilter"};
+	unsigned v;
+	int r = put_word(words, &v, what, value, e);
+
+	if (r == 0)
+		*ret = (enum net_filter_mode)v;
+	return r;
 }
 
 static int on_setting(void *userdata, const char *key, const char *value, struct error *e)
@@ -167,6 +191,8 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 		return put_path(c->cache_dir, sizeof(c->cache_dir), key, value, e);
 	if (str_equal(key, "BOXERY_NET_ISOLATION"))
 		return parse_bool(value, key, &c->net_isolation, e);
+	if (str_equal(key, "BOXERY_NET_FILTER"))
+		return put_net_filter(&c->net_filter, key, value, e);
 	if (str_equal(key, "BOXERY_NET_SUBNET"))
 		return put_subnet(c->net_subnet, sizeof(c->net_subnet), key, value, e);
 	if (str_equal(key, "BOXERY_NET_NAME"))
@@ -248,6 +274,7 @@ int hostconf_load(struct hostconf *ret, struct error *e)
 		.net_name = "boxery",
 		.net_subnet = "192.168.130",
 		.net_isolation = true,
+		.net_filter = NET_FILTER_AUTO,
 		.virt = VIRT_AUTO,
 		.parallel = 2,
 		.console_max_mib = 8,

@@ -12,6 +12,7 @@
  *   BOXERY_IMAGE_DIR       default /var/lib/boxery
  *   BOXERY_CACHE_DIR       default $XDG_CACHE_HOME/boxery or /var/cache/boxery
  *   BOXERY_NET_ISOLATION   on | off       default on; off: nothing secret is ever delivered
+ *   BOXERY_NET_FILTER      auto | nft | nwfilter  default auto: nft where it can be installed and is seen in force
  *   BOXERY_NET_SUBNET      a.b.c          default 192.168.130 (a /24; host .1, VMs .10 to .249)
  *   BOXERY_NET_NAME        default boxery (libvirt network, bridge virbr-NAME, at most 9 characters)
  *   BOXERY_VIRT            auto | kvm | qemu  default auto (probed by starting a guest once)
@@ -30,6 +31,7 @@ struct hostconf {
 	char libvirt_uri[256];
 	char net_name[10], net_subnet[16];
 	bool net_isolation;
+	enum net_filter_mode { NET_FILTER_AUTO, NET_FILTER_NFT, NET_FILTER_NWFILTER } net_filter;
 	enum virt_mode { VIRT_AUTO, VIRT_KVM, VIRT_QEMU } virt;
 	uint32_t parallel, console_max_mib, evidence_max_mib;
 	uint64_t start_timeout_ms;

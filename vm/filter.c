@@ -19,31 +19,73 @@ const struct filter_range filter_closed_ranges[] = {
 };
 const size_t filter_closed_ranges_count = ARRAY_SIZE(filter_closed_ranges);
 
+int filter_not_active(struct error *e, const struct slot *s, const char *why)
+{
+	return error_set(
+		e, EPERM, "the network filter of %s (%s) is not in force: %s", s->tap, s->address, why);
+}
+
 const struct filter_ops *filter_implementation(const struct host *h)
 {
-	return h->conf.net_isolation ? &filter_nwfilter : NULL;
+	if (!h->conf.net_isolation)
+		return NULL;
+	return h->conf.net_filter == NET_FILTER_NWFILTER ? &filter_nwfilter : &filter_nft;
+}
+
+static int install(struct host *h, struct error *e)
+{
+	int r = guard_install(h, e);
+
+	return r < 0 ? r : filter_implementation(h)->ensure(h, e);
 }
 
 int filter_ensure(struct host *h, struct error *e)
 {
-	const struct filter_ops *o = filter_implementation(h);
 	int r;
 
-	if (!o)
+	if (!h->conf.net_isolation)
 		return guard_remove(h, e);
-	r = guard_install(h, e);
-	return r < 0 ? r : o->ensure(h, e);
+	if (h->conf.net_filter != NET_FILTER_AUTO)
+		return install(h, e);
+	h->conf.net_filter = NET_FILTER_NFT;
+	r = install(h, &h->filter_refused);
+	if (r < 0) {
+		h->conf.net_filter = NET_FILTER_NWFILTER;
+		r = install(h, e);
+	}
+	if (r < 0)
+		h->conf.net_filter = NET_FILTER_AUTO;
+	return r;
+}
+
+/* What auto was settled to by an earlier filter_ensure(), as its rules in the kernel tell; nft when there are none. */
+static enum net_filter_mode settled(const struct host *h)
+{
+	struct host as = *h;
+
+	if (h->conf.net_filter != NET_FILTER_AUTO)
+		return h->conf.net_filter;
+	as.conf.net_filter = NET_FILTER_NFT;
+	if (guard_active(&as, NULL) == 0)
+		return NET_FILTER_NFT;
+	as.conf.net_filter = NET_FILTER_NWFILTER;
+	return guard_active(&as, NULL) == 0 ? NET_FILTER_NWFILTER : NET_FILTER_NFT;
+}
+
+int filter_guarded(struct host *h, struct error *e)
+{
+	h->conf.net_filter = settled(h);
+	return guard_active(h, e);
 }
 
 int filter_active(struct host *h, const struct slot *s, struct error *e)
 {
-	const struct filter_ops *o = filter_implementation(h);
 	int r;
 
-	if (!o)
+	if (!h->conf.net_isolation)
 		return error_set(e, EPERM,
 			"network isolation is switched off on this host (BOXERY_NET_ISOLATION=off in "
 			"host.env), so nothing secret is delivered; set it to on");
-	r = guard_active(h, e);
-	return r < 0 ? r : o->active(h, s, e);
+	r = filter_guarded(h, e);
+	return r < 0 ? r : filter_implementation(h)->active(h, s, e);
 }

@@ -7,7 +7,9 @@
  * private, link-local, shared, loopback, multicast and reserved ranges, IPv6, VLANs, anything that is neither
  * IPv4 nor ARP.
  *
- * filter_ops  keyed by tap, MAC and address, one per guest; in force before the guest's first packet
+ * filter_ops  keyed by tap, MAC and address; in force before the guest's first packet. Two implementations, by
+ *             BOXERY_NET_FILTER: nft (for all slots at once, part of the guard's rules) and nwfilter (libvirt's, made for
+ *             each start). Both pass the same probes (tests/vm/)
  * guard       keyed by the bridge, for all guests; nftables: which taps, MACs and addresses there are at all (a tap
  *             nobody knows gets nothing), then stateful: connections to the host, forwarding, how many at a time
  *
@@ -27,7 +29,7 @@ struct filter_ops {
 	 * now. */
 	int (*active)(struct host *h, const struct slot *s, struct error *e);
 };
-extern const struct filter_ops filter_nwfilter;
+extern const struct filter_ops filter_nft, filter_nwfilter;
 
 /* What one guest may have open in the host's connection tracking, and how fast it may open it (connections that have
  * ended linger there for two minutes without being counted). */
@@ -41,9 +43,18 @@ struct filter_range {
 extern const struct filter_range filter_closed_ranges[];
 extern const size_t filter_closed_ranges_count;
 
-const struct filter_ops *filter_implementation(const struct host *h); /* NULL: isolation is switched off */
+/* NULL: isolation is switched off. With BOXERY_NET_FILTER=auto it is known after filter_ensure(). */
+const struct filter_ops *filter_implementation(const struct host *h);
+/* 0 when both walls stand, as seen by a look at them: to be called before a tap is made. It settles what auto stands for
+ * (h->conf.net_filter), and says in h->filter_refused why that is not nft. */
 int filter_ensure(struct host *h, struct error *e);
+/* 0 when the guard stands, by whichever implementation auto was settled to. */
+int filter_guarded(struct host *h, struct error *e);
+/* 0 when both stand for that tap, now: to be called when there is a tap, again before anything secret is delivered. */
 int filter_active(struct host *h, const struct slot *s, struct error *e);
+
+/* For implementations: the error of active(). */
+int filter_not_active(struct error *e, const struct slot *s, const char *why);
 
 int guard_render(const struct hostconf *conf, char **ret, struct error *e);
 int guard_install(struct host *h, struct error *e);

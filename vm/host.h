@@ -9,6 +9,7 @@
  *   run/NAME.qcow2, run/NAME.gen                        this life's overlay and generation
  *   broken/NAME.qcow2                                   the overlay of a life that was kept as evidence
  *   run/NAME.lock                                       the lock of a VM
+ *   run/guard.seen                                      which rules of the kernel were found good (vm/guard.c)
  *   console/NAME.log, console/NAME.log.1                this life's console and the one before
  */
 #include "base/cleanup.h"
@@ -34,6 +35,7 @@ struct host {
 	uint32_t seq;
 	char step[VM_STEP_MAX]; /* stage under way, for the result of a failure */
 	uint64_t step_since_us;
+	struct error filter_refused; /* why BOXERY_NET_FILTER=auto is not nft here; no text: it is */
 };
 #define HOST_INIT ((struct host){.image_fd = -1, .report_fd = -1})
 

@@ -119,10 +119,10 @@ static int add_xml(struct buf *b, const struct slot *s)
 
 static int not_active(struct error *e, const struct slot *s, const char *why)
 {
-	return error_set(e, EPERM,
-		"the network filter of %s (%s) is not in force: %s; reset the VM, or restart libvirtd to "
-		"have it made again",
-		s->tap, s->address, why);
+	char text[200];
+
+	(void)str_format(text, "%s; reset the VM, or restart libvirtd to have it made again", why);
+	return filter_not_active(e, s, text);
 }
 
 /* The next line of a listing without the blanks around it; false at the end. */

@@ -52,11 +52,10 @@ static int check_network(struct host *h, struct error *e)
 	if (r < 0)
 		return r;
 	if (h->conf.net_isolation) {
-		r = guard_active(h, e);
-		if (r < 0)
-			return r;
-		host_step_done(h, "on: per guest by %s, around the bridge by nftables",
-			filter_implementation(h)->name);
+		const char *why = h->filter_refused.text;
+
+		host_step_done(h, "on: per guest by %s, around the bridge by nftables%s%.200s",
+			filter_implementation(h)->name, why[0] ? "; not by nft: " : "", why);
 	} else {
 		host_step_done(h, "OFF by BOXERY_NET_ISOLATION in host.env: guests reach this host and its "
 				  "networks, and no "

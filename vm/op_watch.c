@@ -10,14 +10,16 @@
  * it is a hint for people. With a look each CONSOLE_MS the overrun is what a serial port can carry in that
  * time.
  *
- * While guests run, each listing also looks whether the guard is in force, and puts it back: an `nft flush ruleset` by
- * somebody else must not open the host to a job for the rest of its life.
+ * While guests run, each listing and each change of the kernel's rules by anybody also looks whether the guard is in
+ * force, and puts it back: an `nft flush ruleset` by somebody else must not open the host to a job for the rest of its
+ * life. A burst of changes is one look.
  *
  * A stopped libvirtd is noticed at once (the socket closes), a hung one by keepalive. Opening a connection to
  * a hung one would block: the alarm ends this process then, and the keeper starts another.
  */
 #include "base/str.h"
 #include "vm/filter.h"
+#include "vm/nft_generation.h"
 #include "vm/op.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +32,7 @@
 #define RELIST_MS 10000
 #define RECONNECT_MS 1000
 #define CONSOLE_MS 1000
+#define RULES_SETTLE_MS 100
 #define CONSOLE_KEEP (64 * 1024)
 #define KEEPALIVE_S 5
 #define KEEPALIVE_COUNT 3
@@ -40,7 +43,8 @@ struct watch {
 	struct host *h;
 	struct life known[KNOWN_MAX]; /* a domain that has stopped has no metadata any more */
 	size_t n_known;
-	int timer;
+	int timer, rules_timer;
+	int changes_fd; /* -1: this kernel does not tell, so only the listings look */
 	bool connected, lost, told_lost; /* lost: by the close callback, acted upon outside of it */
 	int result;			 /* not 0: end the loop */
 	struct error error;
@@ -197,15 +201,36 @@ static void keep_guard(struct watch *w)
 	char text[VM_TEXT_MAX];
 
 	/* As it is set now: this process may be older than that. */
-	if (hostconf_load(&conf, &e) == 0)
+	if (hostconf_load(&conf, &e) == 0) {
 		w->h->conf.net_isolation = conf.net_isolation;
-	if (!filter_implementation(w->h) || guard_active(w->h, &gone) == 0)
+		w->h->conf.net_filter = conf.net_filter;
+	}
+	if (!filter_implementation(w->h) || filter_guarded(w->h, &gone) == 0)
 		return;
 	if (filter_ensure(w->h, &e) < 0)
 		then = e.text;
 	if (str_format(text, "%s: %s", gone.text, then) < 0)
 		(void)str_copy(text, gone.text);
 	send_event(w, VM_EVENT_UNGUARDED, NULL, text);
+}
+
+static void on_rules_changed(int handle, int fd, int events, void *userdata)
+{
+	struct watch *w = userdata;
+
+	(void)handle;
+	(void)events;
+	nft_changes_drain(fd);
+	virEventUpdateTimeout(w->rules_timer, RULES_SETTLE_MS);
+}
+
+static void on_rules_timer(int timer, void *userdata)
+{
+	struct watch *w = userdata;
+
+	virEventUpdateTimeout(timer, -1);
+	if (w->n_known > 0)
+		keep_guard(w);
 }
 
 static void relist(struct watch *w)
@@ -324,6 +349,13 @@ static void on_keeper(int handle, int fd, int events, void *userdata)
 	stop_watching(w, error_set(&w->error, EPIPE, "the keeper has closed the connection"));
 }
 
+static int watch_rules(struct watch *w)
+{
+	if (nft_changes_open(&w->changes_fd, NULL) < 0)
+		return 0;
+	return virEventAddHandle(w->changes_fd, VIR_EVENT_HANDLE_READABLE, on_rules_changed, w, NULL);
+}
+
 int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP_FREE struct watch *w = calloc(1, sizeof(*w));
@@ -335,11 +367,13 @@ int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	if (!w)
 		return error_errno(e, ENOMEM, "watch");
 	w->h = h;
+	w->changes_fd = -1;
 	if (virEventRegisterDefaultImpl() < 0)
 		return virt_error(e, "cannot watch libvirt");
 	w->timer = virEventAddTimeout(0, on_timer, w, NULL);
+	w->rules_timer = virEventAddTimeout(-1, on_rules_timer, w, NULL);
 	console = virEventAddTimeout(CONSOLE_MS, on_console_timer, w, NULL);
-	if (w->timer < 0 || console < 0 ||
+	if (w->timer < 0 || w->rules_timer < 0 || console < 0 || watch_rules(w) < 0 ||
 		virEventAddHandle(h->report_fd,
 			VIR_EVENT_HANDLE_READABLE | VIR_EVENT_HANDLE_HANGUP | VIR_EVENT_HANDLE_ERROR,
 			on_keeper, w, NULL) < 0)

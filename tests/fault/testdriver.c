@@ -152,7 +152,7 @@ int filter_ensure(struct host *h, struct error *e)
 	return 0;
 }
 
-int guard_active(struct host *h, struct error *e)
+int filter_guarded(struct host *h, struct error *e)
 {
 	(void)h;
 	(void)e;

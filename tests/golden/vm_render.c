@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "vm/domain.h"
 #include "vm/filter.h"
+#include "vm/guard_rules.h"
 #include "vm/network.h"
 #include "vm/rate.h"
 #include <stdio.h>
@@ -31,7 +32,9 @@ static int domain(const struct hostconf *conf, bool kvm, bool plain, const char 
 		.disposable = !plain,
 		.console = console,
 		.slot = &slot,
-		.add_filter = conf->net_isolation ? filter_nwfilter.add_xml : NULL,
+		.add_filter = !conf->net_isolation ? NULL
+			      : guard_has_jail(conf) ? filter_nft.add_xml
+						     : filter_nwfilter.add_xml,
 	};
 
 	(void)str_format(disk, "%s/%s/one.qcow2", folder, plain ? "vms" : "run");
@@ -68,7 +71,10 @@ int main(int argc, char **argv)
 		r = domain(&conf, true, false, "x86_64", "/var/lib/boxery",
 			&(struct domain_limits){.disk_mib_per_s = 50, .disk_iops = 1000},
 			&text, &e);
-	else if (str_equal(what, "domain-open")) {
+	else if (str_equal(what, "domain-nwfilter")) {
+		conf.net_filter = NET_FILTER_NWFILTER;
+		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", NULL, &text, &e);
+	} else if (str_equal(what, "domain-open")) {
 		conf.net_isolation = false;
 		r = domain(&conf, false, false, "x86_64", "/var/lib/boxery", NULL, &text, &e);
 	} else if (str_equal(what, "network"))
@@ -79,6 +85,10 @@ int main(int argc, char **argv)
 		r = slot_derive(&conf, 1, &slot, &e) < 0 ? -1 : rate_render(&slot, 512, &text, &e);
 	else if (str_equal(what, "guard"))
 		r = guard_render(&conf, &text, &e);
+	else if (str_equal(what, "guard-nwfilter")) {
+		conf.net_filter = NET_FILTER_NWFILTER;
+		r = guard_render(&conf, &text, &e);
+	}
 	else
 		r = error_set(&e, EXIT_STATUS_USAGE, "'%s' is not known", what);
 	if (r < 0) {

@@ -6,7 +6,8 @@ import sys
 import xml.dom.minidom
 
 KINDS = {"domain-qemu": "xml", "domain-kvm": "xml", "domain-plain": "xml", "domain-arm": "xml", "domain-escaped": "xml",
-         "domain-open": "xml", "domain-limits": "xml", "network": "xml", "filter": "xml", "guard": "nft", "rate": "nft"}
+         "domain-open": "xml", "domain-limits": "xml", "network": "xml", "filter": "xml", "guard": "nft",
+         "guard-nwfilter": "nft", "domain-nwfilter": "xml", "rate": "nft"}
 
 
 def main(render, folder, update):
@@ -25,11 +26,14 @@ def main(render, folder, update):
             bad += 1
             print("%s: differs from %s; now it is:\n%s" % (kind, path, text))
     # Only these differ between a filtered guest and an open one.
-    with open(os.path.join(folder, "domain-qemu.xml")) as a, open(os.path.join(folder, "domain-open.xml")) as b:
-        closed, opened = a.read().splitlines(), b.read().splitlines()
-    extra = [line for line in closed if line not in opened]
-    assert [line for line in opened if line not in closed] == []
-    assert extra[0] == "<port isolated='yes'/>" and "boxery-jail" in extra[1], extra
+    with open(os.path.join(folder, "domain-open.xml")) as f:
+        opened = f.read().splitlines()
+    for kind, wanted in (("domain-qemu", 1), ("domain-nwfilter", 6)):
+        with open(os.path.join(folder, kind + ".xml")) as f:
+            closed = f.read().splitlines()
+        extra = [line for line in closed if line not in opened]
+        assert [line for line in opened if line not in closed] == []
+        assert extra[0] == "<port isolated='yes'/>" and len(extra) == wanted, extra
     print("%d texts, %d differ" % (len(KINDS), bad))
     return 1 if bad else 0
 

@@ -119,7 +119,7 @@ static void test_settings(void **state)
 	struct hostconf c;
 
 	write_conf(*state, "# all of them\nBOXERY_LIBVIRT_URI=qemu+unix:///system?socket=/x\nBOXERY_IMAGE_DIR=/img/\n"
-			   "BOXERY_CACHE_DIR=/cache\nBOXERY_NET_ISOLATION=off\nBOXERY_NET_SUBNET=10.0.255\n"
+			   "BOXERY_CACHE_DIR=/cache\nBOXERY_NET_ISOLATION=off\nBOXERY_NET_FILTER=nft\nBOXERY_NET_SUBNET=10.0.255\n"
 			   "BOXERY_NET_NAME=ninechars\nBOXERY_VIRT=qemu\nBOXERY_PARALLEL=64\n"
 			   "BOXERY_START_TIMEOUT=5m\nBOXERY_CONSOLE_MAX=1G\nBOXERY_EVIDENCE_MAX=0\n");
 	c = load();
@@ -161,6 +161,7 @@ static void test_bad_settings(void **state)
 		{ "BOXERY_NET_NAME=tencharsxx", "longer than 9" },
 		{ "BOXERY_NET_NAME=Upper", "is not a name" },
 		{ "BOXERY_VIRT=xen", "none of auto, kvm and qemu" },
+		{ "BOXERY_NET_FILTER=iptables", "none of auto, nft and nwfilter" },
 		{ "BOXERY_PARALLEL=0", "from 1 to 64" },
 		{ "BOXERY_PARALLEL=65", "from 1 to 64" },
 		{ "BOXERY_START_TIMEOUT=0", "between 1s and 1d" },

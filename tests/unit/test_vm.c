@@ -6,9 +6,12 @@
 #include "vm/begin.h"
 #include "vm/domain.h"
 #include "vm/filter.h"
+#include "vm/nft_generation.h"
 #include "vm/settings.h"
 #include "vm/slot.h"
 #include <errno.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #define VM_LISTING BOXERY_SOURCE_DATADIR "/tests/fuzz/corpus/vm/nft-bridge"
@@ -248,12 +251,20 @@ static void test_begin_parse(void **state)
 	assert_true(a.clock_ns == 1796000000000000000ull);
 }
 
+static void cut_line(char *text, const char *start)
+{
+	char *cut = strstr(text, start);
+
+	assert_non_null(cut);
+	memmove(cut, strchr(cut, '\n') + 1, strlen(strchr(cut, '\n')));
+}
+
 /* The listing that nft prints for these very rules: comments in order, hooks there. */
 static void test_guard_listing(void **state)
 {
-	struct hostconf other = conf;
+	struct hostconf other = conf, thin = conf;
 	struct error e = ERROR_INIT;
-	char *rules, *cut;
+	char *rules, *without;
 
 	assert_ok(guard_render(&conf, &rules, &e), &e);
 	assert_ok(guard_listing_check(&conf, rules, &e), &e);
@@ -261,11 +272,50 @@ static void test_guard_listing(void **state)
 	assert_fails(guard_listing_check(&other, rules, &e), EPERM, &e, "rule 1 ");
 	assert_fails(guard_listing_check(&conf, "table inet boxery_boxery {\n}\n", &e), EPERM, &e,
 		"not hooked in");
-	cut = strstr(rules, "\t\tip daddr { 0.0.0.0/8");
-	assert_non_null(cut);
-	memmove(cut, strchr(cut, '\n') + 1, strlen(strchr(cut, '\n')));
-	assert_fails(guard_listing_check(&conf, rules, &e), EPERM, &e, "rule 19 ");
+	/* Beside nwfilter there are fewer, and neither is taken for the other. */
+	thin.net_filter = NET_FILTER_NWFILTER;
+	assert_ok(guard_render(&thin, &without, &e), &e);
+	assert_ok(guard_listing_check(&thin, without, &e), &e);
+	assert_fails(guard_listing_check(&conf, without, &e), EPERM, &e, "not hooked in");
+	assert_fails(guard_listing_check(&thin, rules, &e), EPERM, &e, "rule 1 ");
+	cut_line(rules, "\t\tip daddr { 0.0.0.0/8");
+	assert_fails(guard_listing_check(&conf, rules, &e), EPERM, &e, "rule 20 ");
+	memcpy(strstr(without, "table inet boxery_boxery {\n\tset"), "flags dormant", strlen("flags dormant"));
+	assert_fails(guard_listing_check(&thin, without, &e), EPERM, &e, "dormant");
 	free(rules);
+	free(without);
+}
+
+/* In a network of its own, so that nobody else changes rules and nothing of this machine is changed. */
+static void test_nft_generation(void **state)
+{
+	struct nft_generation a, b;
+	struct error e = ERROR_INIT;
+	CLEANUP_FD int changes = -1;
+	struct pollfd p = {.events = POLLIN};
+
+	if (unshare(CLONE_NEWNET) < 0)
+		skip();
+	assert_ok(nft_changes_open(&changes, &e), &e);
+	p.fd = changes;
+	assert_ok(nft_generation_get(&a, &e), &e);
+	assert_ok(nft_generation_get(&b, &e), &e);
+	assert_true(nft_generation_equal(&a, &b));
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_ok(guard_nft_rules("table inet one {\n\tchain c {\n\t\tdrop\n\t}\n}\n", &e), &e);
+	assert_ok(nft_generation_get(&b, &e), &e);
+	assert_false(nft_generation_equal(&a, &b));
+	assert_int_equal(b.number, a.number + 1);
+	assert_int_equal(poll(&p, 1, 0), 1);
+	nft_changes_drain(changes);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	/* A transaction that fails changes nothing. */
+	assert_fails(guard_nft_rules("delete table inet two\n", &e), EIO, &e, "");
+	assert_ok(nft_generation_get(&a, &e), &e);
+	assert_true(nft_generation_equal(&a, &b));
+	assert_int_equal(unshare(CLONE_NEWNET), 0);
+	assert_ok(nft_generation_get(&b, &e), &e);
+	assert_true(a.netns != b.netns);
 }
 
 /* A listing as nft -s printed it for slot 0. */
@@ -308,6 +358,7 @@ int main(void)
 		cmocka_unit_test(test_begin_parse),
 		cmocka_unit_test(test_guard_listing),
 		cmocka_unit_test(test_filter_listing),
+		cmocka_unit_test(test_nft_generation),
 	};
 	struct error e = ERROR_INIT;
 

@@ -6,6 +6,10 @@ import struct
 import subprocess
 import threading
 
+GATEWAY = "192.168.130.1"
+GATEWAY_MAC = "52:54:00:b0:0e:01"
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+
 # Runs inside the world's namespaces: prints one line per connection or datagram that arrived.
 LISTENER = r"""
 import select, socket, sys
@@ -75,8 +79,9 @@ def checksum(data):
     return ~total & 0xFFFF
 
 
-def ipv4(source, destination, protocol, payload):
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, protocol, 0, socket.inet_aton(source),
+def ipv4(source, destination, protocol, payload, fragment=0):
+    """fragment: its place in the whole, in units of 8 bytes."""
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, fragment, 64, protocol, 0, socket.inet_aton(source),
                        socket.inet_aton(destination))
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + payload
 
@@ -110,6 +115,62 @@ def dhcp(kind, hardware, address, number):
 
 def frame(destination_mac, source_mac, kind, payload):
     return mac_bytes(destination_mac) + mac_bytes(source_mac) + struct.pack("!H", kind) + payload
+
+
+def attacks():
+    """Frames of the guest in slot 1, with a victim in slot 0: name -> (frame, device on which it must not be seen, bytes to recognise it by)."""
+    me, mac, spoof = "192.168.130.11", "52:54:00:b0:0e:0b", "52:54:00:de:ad:01"
+    tap = "boxery-10"
+    bridge = "virbr-boxery"
+
+    def mark(n):
+        return b"boxery-mark-%d" % n
+    decline = dhcp(4, "52:54:00:b0:0e:0a", "192.168.130.10", 0xB0E70001)
+    discover = dhcp(1, mac, "0.0.0.0", 0xB0E70002)
+    six = ipv6("fe80::5054:ff:feb0:e0b", "ff02::fb", 17, udp(5353, 5353, mark(4)))
+    return {
+        "another source MAC": (frame(BROADCAST, spoof, 0x0800, ipv4(
+            me, "255.255.255.255", 17, udp(5, 6, mark(1)))), bridge, mark(1)),
+        "another source address": (frame(GATEWAY_MAC, mac, 0x0800, ipv4(
+            "192.168.130.77", GATEWAY, 17, udp(5, 6, mark(2)))), bridge, mark(2)),
+        "ARP for the gateway's address": (frame(BROADCAST, mac, 0x0806, arp(
+            2, mac, GATEWAY, BROADCAST, GATEWAY)), tap, arp(2, mac, GATEWAY, BROADCAST, GATEWAY)),
+        "a frame to the other guest": (frame("52:54:00:b0:0e:0a", mac, 0x0800, ipv4(
+            me, "192.168.130.10", 17, udp(5, 6, mark(3)))), tap, mark(3)),
+        "IPv6": (frame("33:33:00:00:00:fb", mac, 0x86DD, six), tap, mark(4)),
+        "a VLAN tag": (frame(BROADCAST, mac, 0x8100, b"\0\5\x08\0" + ipv4(
+            me, "255.255.255.255", 17, udp(5, 6, mark(5)))), tap, mark(5)),
+        "an unknown protocol": (frame(BROADCAST, mac, 0x88B5, mark(6) + bytes(40)), tap, mark(6)),
+        "ARP to the other guest": (frame("52:54:00:b0:0e:0a", mac, 0x0806, arp(
+            2, mac, me, "52:54:00:b0:0e:0a", "192.168.130.10")), tap, arp(
+            2, mac, me, "52:54:00:b0:0e:0a", "192.168.130.10")),
+        "a priority tag": (frame(GATEWAY_MAC, mac, 0x8100, b"\0\0\x08\0" + ipv4(
+            me, GATEWAY, 17, udp(5, 6, mark(9)))), bridge, mark(9)),
+        "two VLAN tags": (frame(BROADCAST, mac, 0x88A8, b"\0\5\x81\0\0\6\x08\0" + ipv4(
+            me, "255.255.255.255", 17, udp(5, 6, mark(10)))), tap, mark(10)),
+        "the other guest's address": (frame(GATEWAY_MAC, mac, 0x0800, ipv4(
+            "192.168.130.10", GATEWAY, 17, udp(53, 53, mark(12)))), bridge, mark(12)),
+        # What follows teaches a bridge without rules that the other guest is here.
+        "the other guest's MAC and address": (frame(GATEWAY_MAC, "52:54:00:b0:0e:0a", 0x0800, ipv4(
+            "192.168.130.10", "203.0.113.10", 17, udp(5, 6, mark(13)))), bridge, mark(13)),
+        "the gateway's MAC": (frame(GATEWAY_MAC, GATEWAY_MAC, 0x0800, ipv4(
+            me, GATEWAY, 17, udp(5, 53, mark(14)))), bridge, mark(14)),
+        "ARP for the other guest's address": (frame(BROADCAST, mac, 0x0806, arp(
+            1, mac, "192.168.130.10", "00:00:00:00:00:00", "192.168.130.10")), bridge, arp(
+            1, mac, "192.168.130.10", "00:00:00:00:00:00", "192.168.130.10")),
+        "ARP with another MAC inside": (frame(GATEWAY_MAC, mac, 0x0806, arp(
+            2, spoof, me, GATEWAY_MAC, GATEWAY)), bridge, arp(2, spoof, me, GATEWAY_MAC, GATEWAY)),
+        "a bridge's own protocol": (frame("01:80:c2:00:00:00", mac, 38, b"\x42\x42\3" + mark(15) + bytes(24)), tap,
+                                    mark(15)),
+        "multicast": (frame("01:00:5e:00:00:fb", mac, 0x0800, ipv4(
+            me, "224.0.0.251", 17, udp(5353, 5353, mark(7)))), tap, mark(7)),
+        "DHCP as a server": (frame(BROADCAST, mac, 0x0800, ipv4(
+            me, "255.255.255.255", 17, udp(67, 68, mark(8)))), tap, mark(8)),
+        "DHCP: another's address declined": (frame(GATEWAY_MAC, mac, 0x0800, ipv4(
+            me, GATEWAY, 17, udp(68, 67, decline))), bridge, decline[:34]),
+        "DHCP: asking for an address": (frame(BROADCAST, mac, 0x0800, ipv4(
+            "0.0.0.0", "255.255.255.255", 17, udp(68, 67, discover))), bridge, discover[:34]),
+    }
 
 
 class Printer:

@@ -11,13 +11,11 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
 import jail  # noqa: E402
+from jail import BROADCAST, GATEWAY, GATEWAY_MAC  # noqa: E402
 from lab import BUILD, IMAGE, ROOT, WORLD, run, wait_until  # noqa: E402
 from vmctl import EVIDENCE, FORCE, HALT, PLAIN, Vm  # noqa: E402
 
 BASE = os.environ.get("BOXERY_TEST_BASE", os.path.join(ROOT, "image", "base", IMAGE))
-GATEWAY = "192.168.130.1"
-BROADCAST = "ff:ff:ff:ff:ff:ff"
-GATEWAY_MAC = "52:54:00:b0:0e:01"
 ENOENT, EAGAIN, EEXIST, EBUSY, EINVAL, ENOMEM, EPERM, ENOTCONN, ESTALE, ECONNREFUSED = (
     -2, -11, -17, -16, -22, -12, -1, -107, -116, -111)
 
@@ -154,47 +152,13 @@ class Jail(Case):
             (*t.split(":"), t) for t in targets) + "wait"
         return set(self.world.ssh("probe", script, check=False).stdout.split())
 
-    def frames(self):
-        """Name -> (frame, device on which it must not be seen, bytes to recognise it by)."""
-        me, mac, spoof = "192.168.130.11", "52:54:00:b0:0e:0b", "52:54:00:de:ad:01"
-        tap = "boxery-10"
-        bridge = "virbr-boxery"
-
-        def mark(n):
-            return b"boxery-mark-%d" % n
-        decline = jail.dhcp(4, "52:54:00:b0:0e:0a", "192.168.130.10", 0xB0E70001)
-        discover = jail.dhcp(1, mac, "0.0.0.0", 0xB0E70002)
-        six = jail.ipv6("fe80::5054:ff:feb0:e0b", "ff02::fb", 17, jail.udp(5353, 5353, mark(4)))
-        return {
-            "another source MAC": (jail.frame(BROADCAST, spoof, 0x0800, jail.ipv4(
-                me, "255.255.255.255", 17, jail.udp(5, 6, mark(1)))), bridge, mark(1)),
-            "another source address": (jail.frame(GATEWAY_MAC, mac, 0x0800, jail.ipv4(
-                "192.168.130.77", GATEWAY, 17, jail.udp(5, 6, mark(2)))), bridge, mark(2)),
-            "ARP for the gateway's address": (jail.frame(BROADCAST, mac, 0x0806, jail.arp(
-                2, mac, GATEWAY, BROADCAST, GATEWAY)), tap, jail.arp(2, mac, GATEWAY, BROADCAST, GATEWAY)),
-            "a frame to the other guest": (jail.frame("52:54:00:b0:0e:0a", mac, 0x0800, jail.ipv4(
-                me, "192.168.130.10", 17, jail.udp(5, 6, mark(3)))), tap, mark(3)),
-            "IPv6": (jail.frame("33:33:00:00:00:fb", mac, 0x86DD, six), tap, mark(4)),
-            "a VLAN tag": (jail.frame(BROADCAST, mac, 0x8100, b"\0\5\x08\0" + jail.ipv4(
-                me, "255.255.255.255", 17, jail.udp(5, 6, mark(5)))), tap, mark(5)),
-            "an unknown protocol": (jail.frame(BROADCAST, mac, 0x88B5, mark(6) + bytes(40)), tap, mark(6)),
-            "multicast": (jail.frame("01:00:5e:00:00:fb", mac, 0x0800, jail.ipv4(
-                me, "224.0.0.251", 17, jail.udp(5353, 5353, mark(7)))), tap, mark(7)),
-            "DHCP as a server": (jail.frame(BROADCAST, mac, 0x0800, jail.ipv4(
-                me, "255.255.255.255", 17, jail.udp(67, 68, mark(8)))), tap, mark(8)),
-            "DHCP: another's address declined": (jail.frame(GATEWAY_MAC, mac, 0x0800, jail.ipv4(
-                me, GATEWAY, 17, jail.udp(68, 67, decline))), bridge, decline[:34]),
-            "DHCP: asking for an address": (jail.frame(BROADCAST, mac, 0x0800, jail.ipv4(
-                "0.0.0.0", "255.255.255.255", 17, jail.udp(68, 67, discover))), bridge, discover[:34]),
-        }
-
     def send(self, *frames):
         device = self.world.ssh("probe", "ls /sys/class/net | grep -v lo").stdout.split()[0]
         out = self.world.ssh("probe", "perl -e '%s' %s %s" % (jail.SEND_FRAMES, device, " ".join(f.hex() for f in frames)))
         self.assertEqual(out.stdout, "sent\n")
 
     def seen_frames(self):
-        frames = self.frames()
+        frames = jail.attacks()
         sniffer = jail.sniffer(self.world.enter(), "virbr-boxery", "boxery-10")
         try:
             self.send(*(f for f, _, _ in frames.values()))
@@ -245,6 +209,28 @@ class Jail(Case):
         finally:
             lines = listener.stop()
         return any(line.startswith("udp 192.168.130.11") for line in lines)
+
+    def beside_the_bridge(self):
+        """
+        Frames for a bridge's own protocols (01:80:c2:00:00:0x) do not go through it but to the host, as if the tap were a
+        card of its own, and teach it their sender. Returns what came of that: a datagram, a MAC in the bridge's table.
+        """
+        came, learnt = set(), "52:54:00:de:ad:02"
+        for name in ("all", "boxery-11"):
+            self.world.inside("sysctl", "-qw", "net.ipv4.conf.%s.rp_filter=0" % name)
+        listener = jail.listener(self.world.enter(), 8127)
+        try:
+            datagram = jail.ipv4("192.168.130.11", "203.0.113.1", 17, jail.udp(5, 8127, b"beside the bridge"))
+            self.send(jail.frame("01:80:c2:00:00:02", learnt, 0x8809, b"beside the bridge" + bytes(40)),
+                      *(jail.frame("01:80:c2:00:00:0" + n, "52:54:00:b0:0e:0b", 0x0800, datagram) for n in "2e"))
+            time.sleep(1)
+            if learnt in self.world.inside("bridge", "fdb", "show", "br", "virbr-boxery").stdout:
+                came.add("learnt")
+        finally:
+            lines = listener.stop()
+        if any(line.startswith("udp 192.168.130.11") for line in lines):
+            came.add("datagram")
+        return came
 
     def stranger(self):
         """What a port of the bridge that no slot stands for gets through: with an address of nobody's, with a guest's."""
@@ -311,57 +297,98 @@ class Jail(Case):
             outside.stop()
         return reached, any(line.startswith("udp") for line in host_lines), syn, into
 
-    def test_1_isolation_on(self):
-        self.start_both(1)
-        self.good(self.world.vm.call("filter", "probe", generation=1))
-        self.bad(self.world.vm.call("filter", "probe", generation=2), ESTALE)
+    def closed(self, generation):
+        """The probes, with isolation on: whatever makes the wall, none of this passes and the guest still works."""
+        call = self.world.vm.call
+        self.good(call("filter", "probe", generation=generation))
+        self.bad(call("filter", "probe", generation=generation + 1), ESTALE)
         self.assertEqual(self.probe(), ({"203.0.113.10:8124"}, False, False, False))
         self.assertEqual(self.seen_frames(), set())
         self.name_server()
         self.assertFalse(self.loopback_reached())
+        self.assertEqual(self.beside_the_bridge(), set())
         self.assertEqual(self.stranger(), set())
         # What was tried must not have cost the guest its connection to the outside.
         self.assertEqual(self.connects("203.0.113.1:8123"), set())
-        self.filter_survives_a_restart()
+        self.filter_survives_a_restart(generation)
         tracked = self.flood()
         self.assertLess(tracked, 2100)
         self.assertGreater(tracked, 1900)
-        self.filter_gone_is_noticed()
-        self.flush_is_mended()
 
-    def filter_survives_a_restart(self):
+    def filter_survives_a_restart(self, generation):
         run([WORLD, "restart-libvirtd", self.world.dir])
-        self.good(self.world.vm.call("filter", "probe", generation=1))
-        self.good(self.world.vm.call("filter", "victim", generation=1))
+        self.good(self.world.vm.call("filter", "probe", generation=generation))
+        self.good(self.world.vm.call("filter", "victim", generation=generation))
         self.assertEqual(self.seen_frames(), set())
 
-    def filter_gone_is_noticed(self):
-        call = self.world.vm.call
-        # The wall around the bridge: a rule, then all of it. VM_CHECK puts it back.
-        listing = self.world.inside("nft", "-a", "list", "table", "inet", "boxery_boxery").stdout
-        handle = next(line.split()[-1] for line in listing.splitlines() if "10.0.0.0/8" in line)
-        self.world.inside("nft", "delete", "rule", "inet", "boxery_boxery", "forward", "handle", handle)
-        self.bad(call("filter", "probe", generation=1), EPERM, "is missing")
-        self.good(call("check"))
+    def isolation_step(self):
+        return next(s["text"] for s in self.good(self.world.vm.call("check")).steps if s["step"] == "isolation")
+
+    def test_1_nft(self):
+        """The default: rules that are there before any guest is, and are made good by a start when they are not."""
+        self.assertIn("per guest by nft, ", self.isolation_step())
+        self.world.inside("nft", "delete", "table", "bridge", "boxery_boxery")
+        self.start_both(1)
+        self.assertNotIn("libvirt-I-", self.world.inside("nft", "list", "ruleset").stdout)
+        self.closed(1)
+        self.guard_gone_is_noticed(1)
+        call, inside = self.world.vm.call, self.world.inside
+        # The guest's own: its tap is another kind of port, or elsewhere.
+        inside("bridge", "link", "set", "dev", "boxery-11", "isolated", "off")
+        self.bad(call("filter", "probe", generation=1), EPERM, "not an isolated port")
+        self.good(call("filter", "victim", generation=1))
+        inside("bridge", "link", "set", "dev", "boxery-11", "isolated", "on")
+        inside("ip", "link", "set", "boxery-11", "nomaster")
+        self.bad(call("filter", "probe", generation=1), EPERM, "not on the bridge")
+        inside("ip", "link", "set", "boxery-11", "master", "virbr-boxery")
+        inside("bridge", "link", "set", "dev", "boxery-11", "isolated", "on")
         self.good(call("filter", "probe", generation=1))
-        self.world.inside("nft", "delete", "table", "inet", "boxery_boxery")
-        self.bad(call("filter", "probe", generation=1), EPERM, "are not there")
-        self.good(call("check"))
-        # The guest's own: the kernel's chains, then libvirt's binding.
+        self.flush_is_mended(1, set())
+
+    def test_2_nwfilter(self):
+        self.world.setting("BOXERY_NET_FILTER", "nwfilter")
+        try:
+            self.assertIn("per guest by nwfilter, ", self.isolation_step())
+            self.start_both(2)
+            self.closed(2)
+            self.guard_gone_is_noticed(2)
+            self.nwfilter_gone_is_noticed()
+            # By the bridge, which drops it.
+            self.flush_is_mended(2, {"DHCP: another's address declined"})
+        finally:
+            self.world.setting("BOXERY_NET_FILTER", "auto")
+
+    def guard_gone_is_noticed(self, generation):
+        """The wall around the bridge: a rule, all of it, or switched off. VM_CHECK puts it back."""
+        call, inside = self.world.vm.call, self.world.inside
+        listing = inside("nft", "-a", "list", "table", "inet", "boxery_boxery").stdout
+        handle = next(line.split()[-1] for line in listing.splitlines() if "10.0.0.0/8" in line)
+        for words, *command in (("is missing", "delete", "rule", "inet", "boxery_boxery", "forward", "handle", handle),
+                                ("are not there", "delete", "table", "inet", "boxery_boxery"),
+                                ("are not there", "delete", "table", "bridge", "boxery_boxery"),
+                                ("dormant", "add", "table", "bridge", "boxery_boxery", "{ flags dormant; }")):
+            inside("nft", *command)
+            self.bad(call("filter", "probe", generation=generation), EPERM, words)
+            self.good(call("check"))
+            self.good(call("filter", "probe", generation=generation))
+
+    def nwfilter_gone_is_noticed(self):
+        """The guest's own wall: the kernel's chains, then libvirt's binding."""
+        call = self.world.vm.call
         self.world.inside("ebtables", "-t", "nat", "-D", "libvirt-I-boxery-11", "-p", "IPv4", "--ip-dst", "10.0.0.0/8",
                           "-j", "DROP")
-        self.bad(call("filter", "probe", generation=1), EPERM, "other rules")
-        self.good(call("filter", "victim", generation=1))
+        self.bad(call("filter", "probe", generation=2), EPERM, "other rules")
+        self.good(call("filter", "victim", generation=2))
         self.world.inside("ebtables", "-t", "nat", "-F")
-        self.bad(call("filter", "victim", generation=1), EPERM, "through its chains")
+        self.bad(call("filter", "victim", generation=2), EPERM, "through its chains")
         self.world.inside("virsh", "nwfilter-binding-delete", "boxery-11")
-        self.bad(call("filter", "probe", generation=1), EPERM, "no binding")
+        self.bad(call("filter", "probe", generation=2), EPERM, "no binding")
         # Restarting libvirtd is what the error text says helps, where the binding is still known.
         run([WORLD, "restart-libvirtd", self.world.dir])
-        self.good(call("filter", "victim", generation=1))
+        self.good(call("filter", "victim", generation=2))
 
-    def flush_is_mended(self):
-        """All rules of the host flushed by somebody while guests run: the guard is back with the next listing."""
+    def flush_is_mended(self, generation, seen):
+        """All rules of the host flushed by somebody while guests run: the guard is back at once, nwfilter is not."""
         watch = self.world.vm.watch()
         try:
             watch.wait("snapshot")
@@ -369,32 +396,38 @@ class Jail(Case):
             event = watch.wait("unguarded", 15)
             self.assertIn("are not there", event["text"])
             self.assertIn("put back", event["text"])
-            # Without libvirt's part, which is still gone, the guard alone stops what it can see.
-            self.bad(self.world.vm.call("filter", "victim", generation=1), EPERM, "has none of libvirt's rules")
+            answer = self.world.vm.call("filter", "victim", generation=generation)
+            if generation == 1:
+                self.good(answer)
+            else:
+                # Without libvirt's part, which is still gone, the guard alone stops what it can see.
+                self.bad(answer, EPERM, "has none of libvirt's rules")
             self.assertEqual(self.connects(GATEWAY + ":8123", "192.168.130.10:22"), set())
-            self.assertEqual(self.seen_frames(), {"DHCP: another's address declined"})  # by the bridge, which drops it
+            self.assertEqual(self.seen_frames(), seen)
+            self.assertEqual(self.beside_the_bridge(), set())
             self.assertEqual(self.stranger(), set())
         finally:
             watch.close()
         # As the event says.
         run([WORLD, "restart-libvirtd", self.world.dir])
-        self.good(self.world.vm.call("filter", "victim", generation=1))
+        self.good(self.world.vm.call("filter", "victim", generation=generation))
         self.assertIn("203.0.113.10:8124", self.probe()[0])
 
-    def test_2_isolation_off(self):
+    def test_3_isolation_off(self):
         self.world.setting("BOXERY_NET_ISOLATION", "off")
         try:
             self.good(self.world.vm.call("check"))
             self.assertNotIn("boxery_boxery", self.world.inside("nft", "list", "tables").stdout)
-            self.start_both(2)
-            self.bad(self.world.vm.call("filter", "probe", generation=2), EPERM, "BOXERY_NET_ISOLATION=off")
+            self.start_both(3)
+            self.bad(self.world.vm.call("filter", "probe", generation=3), EPERM, "BOXERY_NET_ISOLATION=off")
             reached, udp, syn, into = self.probe()
             self.assertEqual(reached, {"192.168.130.1:8123", "203.0.113.1:8123", "192.168.130.10:22", "203.0.113.10:8124",
                                        "10.99.0.1:8124", "172.31.99.1:8124", "192.168.99.1:8124", "100.64.99.1:8124",
                                        "169.254.169.254:8124"})
             self.assertTrue(udp and syn and into, (udp, syn, into))
-            self.assertEqual(self.seen_frames(), set(self.frames()))
+            self.assertEqual(self.seen_frames(), set(jail.attacks()))
             self.assertTrue(self.loopback_reached())
+            self.assertEqual(self.beside_the_bridge(), {"datagram", "learnt"})
             self.assertEqual(self.stranger(), {"nobody's", "victim's", "ARP", "guest"})
             self.assertGreater(self.flood(), 3000)
         finally:
