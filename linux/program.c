@@ -91,7 +91,7 @@ static bool passed_on(const char *variable)
 {
 	return str_starts(variable, "HOME=") || str_starts(variable, "PATH=") ||
 	       str_starts(variable, "JOURNAL_STREAM=") || str_starts(variable, "BOXERY_") ||
-	       str_starts(variable, "XDG_");
+	       str_starts(variable, "XDG_") || str_starts(variable, "CREDENTIALS_DIRECTORY=");
 }
 
 char **spawn_environment(void)

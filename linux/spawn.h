@@ -38,7 +38,7 @@ void child_kill(struct child *c); /* SIGKILL, reap, close; takes an empty one */
 /* Runs a program to its end with a deadline, its stdout captured up to max bytes (may be NULL); non-zero exit is an
  * error whose text has the last line of its stderr. */
 int spawn_capture(const struct spawn_options *o, uint64_t timeout_ms, size_t max, char **ret_stdout, struct error *e);
-/* PATH, HOME, JOURNAL_STREAM, BOXERY_* and XDG_* of ours, and LANG=C.UTF-8; NULL-terminated, one free(). NULL: no memory. */
+/* PATH, HOME, JOURNAL_STREAM, CREDENTIALS_DIRECTORY, BOXERY_* and XDG_* of ours, and LANG=C.UTF-8; NULL-terminated, one free(). NULL: no memory. */
 char **spawn_environment(void);
 /* Path of one of our own programs: beside the running one (a build tree), else BOXERY_LIBEXECDIR, else bindir. */
 int program_path(const char *name, char *dst, size_t size, struct error *e);

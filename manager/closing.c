@@ -13,6 +13,19 @@
 #define AGAIN_WAIT_MS 10000
 #define BUSY_WAIT_MS 30000 /* GitHub gives a runner that died with its job up about 10 minutes later */
 
+/* Where the job may have run. An organization's runner whose job was never seen: one repository after the other. */
+static const char *job_repo(const struct work *w)
+{
+	if (w->job_repo[0])
+		return w->job_repo;
+	return scope_is_org(w->scope) && w->repo_at < w->entry->n_repos ? w->entry->repos[w->repo_at] : w->scope;
+}
+
+static bool has_next_repo(const struct work *w)
+{
+	return !w->job_repo[0] && scope_is_org(w->scope) && w->repo_at + 1 < w->entry->n_repos;
+}
+
 static int ask_github(struct service *s, struct work *w, enum github_type type, github_cb cb)
 {
 	struct github_request r = {.runner_id = w->runner_id};
@@ -21,6 +34,10 @@ static int ask_github(struct service *s, struct work *w, enum github_type type, 
 
 	(void)str_copy(r.scope, w->scope);
 	(void)str_copy(r.runner_name, w->runner_name);
+	if (type == GITHUB_JOB_OF) {
+		(void)str_copy(r.scope, job_repo(w));
+		r.run_id = w->job_run;
+	}
 	rc = github_link_ask(s->github, type, &r, GITHUB_RANK_CLEAN, cb, s, w->number, &e);
 	if (rc < 0) {
 		log_vm(LOG_WARNING, w->vm, w->lease, "%s", e.text);
@@ -70,7 +87,7 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 	struct error e = ERROR_INIT;
 	uint64_t now = service_now_ms();
 	struct job_view job;
-	struct outcome_facts f;
+	struct outcome_facts f = {0};
 
 	if (!w)
 		return;
@@ -83,12 +100,21 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 		work_feed(s, w, WORK_EV_UNKNOWN);
 		return;
 	}
+	f.job = jobs_on_runner(jobs, w->runner_name, &job) ? &job : NULL;
+	if (!f.job && has_next_repo(w)) {
+		w->repo_at++;
+		work_enter_asking(s, w);
+		return;
+	}
+	w->repo_at = 0;
+	w->queued_s = f.job ? job.queued_s : 0;
 	f = (struct outcome_facts){
-		.job = jobs_on_runner(jobs, w->runner_name, &job) ? &job : NULL,
+		.job = f.job,
 		.cause = w->cause,
 		.clean_end = w->clean_end,
 		.seen_online = w->seen_online,
 		.seen_busy = w->took_job,
+		.hint = w->hint,
 		.patient = now < w->patient_ms,
 	};
 	if (f.job)
@@ -104,6 +130,12 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 
 void work_enter_asking(struct service *s, struct work *w)
 {
+	/* Nobody knows in which repository of an organization it was: what is known without GitHub has to do. */
+	if (scope_is_org(job_repo(w))) {
+		w->outcome = w->took_job || !w->clean_end ? OUTCOME_GUEST_DIED : OUTCOME_NO_JOB;
+		work_feed(s, w, WORK_EV_DECIDED);
+		return;
+	}
 	(void)ask_github(s, w, GITHUB_JOB_OF, on_job_of);
 }
 

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/utsname.h>
@@ -28,6 +29,20 @@ static struct draft *draft_of(struct config_reader *r)
 	return r->userdata;
 }
 
+static int take_scope(struct config_reader *r, struct runners_entry *entry, const char *text, const char *what)
+{
+	struct runners_config *config = draft_of(r)->config;
+
+	if (entry->scope[0])
+		return config_fail(r, config_line(r), "an entry has a repo or an org, not both");
+	/* Two entries would both answer the same queued job. GitHub's names ignore case. */
+	for (unsigned i = 0; i < config->n_entries; i++)
+		if (&config->entries[i] != entry && strcasecmp(config->entries[i].scope, text) == 0)
+			return config_fail(r, config_line(r), "%s %s is already served by the entry on line %u", what, text,
+				config->entries[i].line);
+	return str_copy(entry->scope, text) < 0 ? config_fail(r, config_line(r), "it is too long") : 0;
+}
+
 static int read_repo(struct config_reader *r, void *target)
 {
 	struct runners_entry *entry = target;
@@ -39,14 +54,20 @@ static int read_repo(struct config_reader *r, void *target)
 		return rc;
 	if (scope_check(text, &why) < 0)
 		return config_fail_value(r, &why);
-	/* Two entries would both answer the same queued job. GitHub's names ignore case. */
-	for (unsigned i = 0; i < draft_of(r)->config->n_entries; i++)
-		if (&draft_of(r)->config->entries[i] != entry &&
-			strcasecmp(draft_of(r)->config->entries[i].repo, text) == 0)
-			return config_fail(r, config_line(r),
-				"repository %s is already served by the entry on line %u", text,
-				draft_of(r)->config->entries[i].line);
-	return str_copy(entry->repo, text) < 0 ? config_fail(r, config_line(r), "repo is too long") : 0;
+	return take_scope(r, entry, text, "repository");
+}
+
+static int read_org(struct config_reader *r, void *target)
+{
+	struct error why = ERROR_INIT;
+	char text[CONFIG_SCALAR_MAX];
+	int rc = config_scalar(r, "org", text);
+
+	if (rc < 0)
+		return rc;
+	if (org_check(text, &why) < 0)
+		return config_fail_value(r, &why);
+	return take_scope(r, target, text, "organization");
 }
 
 static int read_label(struct config_reader *r, void *target)
@@ -94,6 +115,64 @@ static int read_labels(struct config_reader *r, void *target)
 	return rc;
 }
 
+static int read_group(struct config_reader *r, void *target)
+{
+	struct runners_entry *entry = target;
+	char text[CONFIG_SCALAR_MAX], safe[CONFIG_SHOWN_MAX];
+	int rc = config_scalar(r, "group", text);
+
+	if (rc < 0)
+		return rc;
+	for (const char *p = text; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			return config_fail(r, config_line(r), "group \"%s\" has a control character",
+				config_shown(text, safe));
+	if (!text[0] || str_copy(entry->group, text) < 0)
+		return config_fail(r, config_line(r), "group \"%s\": a runner group's name has 1 to %d bytes",
+			config_shown(text, safe), GITHUB_GROUP_MAX - 1);
+	return 0;
+}
+
+static int read_repo_name(struct config_reader *r, void *target)
+{
+	struct runners_entry *entry = target;
+	char text[CONFIG_SCALAR_MAX], safe[CONFIG_SHOWN_MAX], whole[CONFIG_SCALAR_MAX + 2];
+	int rc = config_scalar(r, "a repository of repos", text);
+
+	if (rc < 0)
+		return rc;
+	(void)str_format(whole, "o/%s", text);
+	if (strlen(text) >= RUNNERS_REPO_MAX || scope_check(whole, NULL) < 0)
+		return config_fail(r, config_line(r), "repos: \"%s\" is not a repository's name without its owner",
+			config_shown(text, safe));
+	for (unsigned i = 0; i < entry->n_repos; i++)
+		if (strcasecmp(entry->repos[i], text) == 0)
+			return config_fail(r, config_line(r), "repository \"%s\" is repeated", text);
+	if (entry->n_repos == RUNNERS_REPOS_MAX)
+		return config_fail(r, config_line(r), "more than %d repositories", RUNNERS_REPOS_MAX);
+	return str_copy(entry->repos[entry->n_repos++], text);
+}
+
+static int read_repos(struct config_reader *r, void *target)
+{
+	struct runners_entry *entry = target;
+	int rc = config_sequence(r, "repos must be a list of names, like [api, web]", read_repo_name, entry);
+
+	if (rc == 0 && entry->n_repos == 0)
+		return config_fail(r, config_line(r), "repos must not be empty");
+	return rc;
+}
+
+static int read_registered(struct config_reader *r, void *target)
+{
+	return config_number(r, "registered", 0, 100, &((struct runners_entry *)target)->registered);
+}
+
+static int read_priority(struct config_reader *r, void *target)
+{
+	return config_number(r, "priority", 0, 100, &((struct runners_entry *)target)->priority);
+}
+
 static int read_pool(struct config_reader *r, void *target)
 {
 	struct runners_entry *entry = target;
@@ -139,6 +218,11 @@ static int read_job_timeout(struct config_reader *r, void *target)
 
 static const struct config_key entry_keys[] = {
 	{"repo", read_repo},
+	{"org", read_org},
+	{"group", read_group},
+	{"repos", read_repos},
+	{"registered", read_registered},
+	{"priority", read_priority},
 	{"labels", read_labels},
 	{"pool", read_pool},
 	{"min_ready", read_min_ready},
@@ -148,6 +232,28 @@ static const struct config_key entry_keys[] = {
 	{"job_timeout", read_job_timeout},
 };
 _Static_assert(ARRAY_SIZE(entry_keys) <= CONFIG_KEYS_MAX, "one bit each");
+
+/* What has to fit together. */
+static int check_entry(struct config_reader *r, struct runners_entry *entry)
+{
+	bool org = scope_is_org(entry->scope);
+
+	if (!entry->scope[0])
+		return config_fail(r, entry->line, "this entry has no repo and no org; write repo: OWNER/REPO or org: NAME");
+	if (entry->min_ready > entry->max)
+		return config_fail(
+			r, entry->line, "min_ready (%u) is more than max (%u)", entry->min_ready, entry->max);
+	if (entry->registered > entry->max)
+		return config_fail(
+			r, entry->line, "registered (%u) is more than max (%u)", entry->registered, entry->max);
+	if (!org && (entry->group[0] || entry->n_repos))
+		return config_fail(r, entry->line, "group and repos belong to an org, not to a repo");
+	if (org && entry->registered && entry->n_repos)
+		return config_fail(r, entry->line, "repos says where jobs are looked for; with registered they are not looked for");
+	if (org && !entry->group[0])
+		(void)str_copy(entry->group, "Default");
+	return 0;
+}
 
 static int read_entry(struct config_reader *r, void *target)
 {
@@ -163,12 +269,7 @@ static int read_entry(struct config_reader *r, void *target)
 	rc = config_mapping(r, "an entry of runners", entry_keys, ARRAY_SIZE(entry_keys), entry);
 	if (rc < 0)
 		return rc;
-	if (!entry->repo[0])
-		return config_fail(r, entry->line, "this entry has no repo; write repo: OWNER/REPO");
-	if (entry->min_ready > entry->max)
-		return config_fail(
-			r, entry->line, "min_ready (%u) is more than max (%u)", entry->min_ready, entry->max);
-	return 0;
+	return check_entry(r, entry);
 }
 
 static int read_runners(struct config_reader *r, void *target)
@@ -206,9 +307,52 @@ static int read_poll_interval(struct config_reader *r, void *target)
 		r, "poll_interval", 5 * SECOND_MS, 5 * MINUTE_MS, &draft_of(r)->config->poll_interval_ms);
 }
 
+static int read_path(struct config_reader *r, const char *what, char dst[static RUNNERS_PATH_MAX])
+{
+	char text[CONFIG_SCALAR_MAX], safe[CONFIG_SHOWN_MAX];
+	int rc = config_scalar(r, what, text);
+
+	if (rc < 0)
+		return rc;
+	for (const char *p = text; *p; p++)
+		if (!isprint((unsigned char)*p))
+			return config_fail(r, config_line(r), "%s \"%s\" has a control character", what, config_shown(text, safe));
+	if (text[0] != '/' || text[strlen(text) - 1] == '/' || str_copy_n(dst, RUNNERS_PATH_MAX, text) < 0)
+		return config_fail(r, config_line(r), "%s \"%s\" must be an absolute path of a file, up to %d bytes", what,
+			config_shown(text, safe), RUNNERS_PATH_MAX - 1);
+	return 0;
+}
+
+static int read_metrics_file(struct config_reader *r, void *target)
+{
+	return read_path(r, "metrics_file", draft_of(r)->config->metrics_file);
+}
+
+static int read_alarm_command(struct config_reader *r, void *target)
+{
+	return read_path(r, "alarm_command", draft_of(r)->config->alarm_command);
+}
+
+static int read_log_keep(struct config_reader *r, void *target)
+{
+	return config_duration_ms(r, "log_keep", HOUR_MS, 365 * DAY_MS, &draft_of(r)->config->log_keep_ms);
+}
+
+static int by_priority(const void *a, const void *b)
+{
+	const struct runners_entry *x = a, *y = b;
+
+	if (x->priority != y->priority)
+		return x->priority > y->priority ? -1 : 1;
+	return x->line < y->line ? -1 : x->line > y->line;
+}
+
 static const struct config_key top_keys[] = {
 	{"version", read_version},
 	{"poll_interval", read_poll_interval},
+	{"metrics_file", read_metrics_file},
+	{"alarm_command", read_alarm_command},
+	{"log_keep", read_log_keep},
 	{"runners", read_runners},
 };
 
@@ -242,6 +386,7 @@ int runners_config_parse(
 	if (!c)
 		return error_errno(e, ENOMEM, "cannot read %s", shown_name);
 	c->poll_interval_ms = 15 * SECOND_MS;
+	c->log_keep_ms = 14 * DAY_MS;
 	rc = config_reader_init(&r, shown_name, data, len, e);
 	if (rc < 0)
 		return rc;
@@ -250,6 +395,7 @@ int runners_config_parse(
 	config_reader_done(&r);
 	if (rc < 0)
 		return rc;
+	qsort(c->entries, c->n_entries, sizeof(c->entries[0]), by_priority);
 	*ret = TAKE_PTR(c);
 	return 0;
 }
@@ -311,5 +457,17 @@ void runners_entry_labels(const struct runners_entry *entry, char dst[static GIT
 			dst[len++] = ',';
 		memcpy(dst + len, entry->labels[i], n + 1);
 		len += n;
+	}
+}
+
+void runners_config_size(const struct runners_config *c, unsigned *ret_repositories, unsigned *ret_jobs)
+{
+	*ret_repositories = *ret_jobs = 0;
+	for (unsigned i = 0; i < c->n_entries; i++) {
+		const struct runners_entry *entry = &c->entries[i];
+
+		*ret_jobs += entry->max;
+		if (!entry->registered)
+			*ret_repositories += entry->n_repos ? entry->n_repos : 1;
 	}
 }

@@ -7,8 +7,16 @@
  *
  *   version: 1
  *   poll_interval: 15s            # 5s..5m
+ *   metrics_file: /DIR/NAME.prom  # Prometheus text, written anew every 15 s; default none
+ *   alarm_command: /DIR/PROGRAM   # run as PROGRAM KIND SCOPE TEXT when an admin is needed; default none
+ *   log_keep: 14d                 # 1h..365d; how long the consoles of ended leases are kept
  *   runners:
- *     - repo: OWNER/REPO          # required; each repository once
+ *     - repo: OWNER/REPO          # this or org; each once
+ *       org: NAME                 # a whole organization, by a runner group that no public repository can use
+ *       group: NAME               # of org; default "Default"
+ *       repos: [NAME]             # of org: where jobs are looked for; default: the group's selected repositories
+ *       registered: 2             # 0..max; keep so many runners registered and waiting instead of looking for jobs. 0: look
+ *       priority: 0               # 0..100; a higher one gets a VM first
  *       labels: [self-hosted, linux, x64, boxery]   # default: these, with this machine's architecture (x64 or arm64)
  *       pool: default             # the pool whose VMs are leased
  *       min_ready: 1              # 0..max; fewer pool VMs than this is reported. How many VMs are kept READY is the
@@ -28,11 +36,18 @@
 #define RUNNERS_ENTRIES_MAX 50
 #define RUNNERS_LABELS_MAX 20
 #define RUNNERS_LABEL_MAX 65 /* with the NUL */
+#define RUNNERS_REPOS_MAX 30
+#define RUNNERS_REPO_MAX 101 /* with the NUL */
+#define RUNNERS_PATH_MAX 256
 #define RUNNERS_CONFIG_NAME "runners.yaml"
 
 struct runners_entry {
 	unsigned line; /* where it starts, for messages */
-	char repo[SCOPE_MAX];
+	char scope[SCOPE_MAX]; /* OWNER/REPO or ORG */
+	char group[GITHUB_GROUP_MAX];
+	char repos[RUNNERS_REPOS_MAX][RUNNERS_REPO_MAX]; /* names within ORG */
+	unsigned n_repos;
+	uint32_t registered, priority;
 	char labels[RUNNERS_LABELS_MAX][RUNNERS_LABEL_MAX];
 	unsigned n_labels; /* at least one */
 	char pool[VM_NAME_MAX];
@@ -41,9 +56,10 @@ struct runners_entry {
 };
 
 struct runners_config {
-	uint64_t poll_interval_ms;
+	uint64_t poll_interval_ms, log_keep_ms;
+	char metrics_file[RUNNERS_PATH_MAX], alarm_command[RUNNERS_PATH_MAX]; /* "": none */
 	unsigned n_entries; /* at least one */
-	struct runners_entry entries[];
+	struct runners_entry entries[]; /* by priority, then as in the file */
 };
 
 /* shown_name is what messages call the file. *ret is the caller's, to be freed with runners_config_free. */
@@ -54,6 +70,8 @@ int runners_config_load(const char *path, struct runners_config **ret, struct er
 struct runners_config *runners_config_free(struct runners_config *c);
 DEFINE_CLEANUP(struct runners_config *, runners_config_free);
 
+/* For a forecast: repositories that jobs are looked for in, and jobs at once. */
+void runners_config_size(const struct runners_config *c, unsigned *ret_repositories, unsigned *ret_jobs);
 /* An entry with every default, for what belongs to no entry any more. */
 void runners_entry_defaults(struct runners_entry *entry);
 /* "a,b,c" into dst of GITHUB_LABELS_MAX bytes; the limits above make it fit. */

@@ -1,9 +1,11 @@
 #include "manager/demand.h"
 #include "base/str.h"
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #define LABELS_PER_JOB_MAX 100 /* GitHub's own limit for a runner */
 
@@ -101,6 +103,117 @@ static void show(char *dst, size_t size, const json_t *text)
 	str_show_n(dst, size, s ? s : "", s ? strlen(s) : 0);
 }
 
+static time_t when(const json_t *job, const char *key)
+{
+	struct tm tm = {0};
+	const char *text = json_string_value(json_object_get(job, key));
+	const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm) : NULL;
+
+	return end && !*end ? timegm(&tm) : -1;
+}
+
+static uint64_t waited_s(const json_t *job)
+{
+	time_t created = when(job, "created_at"), started = when(job, "started_at");
+
+	return created > 0 && started > created ? (uint64_t)(started - created) : 0;
+}
+
+bool entry_covers(const struct runners_entry *entry, const char *repo)
+{
+	size_t n = strlen(entry->scope);
+
+	if (!scope_is_org(entry->scope))
+		return strcasecmp(entry->scope, repo) == 0;
+	if (strncasecmp(repo, entry->scope, n) != 0 || repo[n] != '/')
+		return false;
+	for (unsigned i = 0; i < entry->n_repos; i++)
+		if (strcasecmp(entry->repos[i], repo + n + 1) == 0)
+			return true;
+	return entry->n_repos == 0;
+}
+
+/* Letters to change, leave out or put in; capped, as labels are short and only near ones matter. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[RUNNERS_LABEL_MAX + 1], n = (unsigned)strlen(b);
+
+	if (n >= RUNNERS_LABEL_MAX || strlen(a) >= RUNNERS_LABEL_MAX)
+		return RUNNERS_LABEL_MAX;
+	for (unsigned j = 0; j <= n; j++)
+		row[j] = j;
+	for (unsigned i = 0; a[i]; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = i + 1;
+		for (unsigned j = 0; j < n; j++) {
+			bool same = tolower((unsigned char)a[i]) == tolower((unsigned char)b[j]);
+			unsigned best = diagonal + (same ? 0 : 1);
+
+			diagonal = row[j + 1];
+			best = diagonal + 1 < best ? diagonal + 1 : best;
+			row[j + 1] = row[j] + 1 < best ? row[j] + 1 : best;
+		}
+	}
+	return row[n];
+}
+
+#define NEAR_MAX 2 /* letters */
+
+static void judge(const json_t *job, const struct runners_entry *entry, struct job_near *ret)
+{
+	const json_t *labels = json_object_get(job, "labels");
+
+	*ret = (struct job_near){0};
+	show(ret->job, sizeof(ret->job), json_object_get(job, "name"));
+	for (size_t i = 0; i < json_array_size(labels); i++) {
+		const char *label = json_string_value(json_array_get(labels, i));
+
+		if (!label || entry_has(entry, label))
+			continue;
+		if (ret->off++ > 0)
+			continue;
+		str_show_n(ret->label, sizeof(ret->label), label, strlen(label));
+		for (unsigned l = 0; l < entry->n_labels; l++)
+			if (distance(label, entry->labels[l]) <= NEAR_MAX)
+				(void)str_copy(ret->meant, entry->labels[l]);
+	}
+}
+
+static bool unmatched(const json_t *job, const struct runners_entry *entries, unsigned n_entries, const char *repo,
+	struct job_near *ret)
+{
+	bool covered = false;
+
+	for (unsigned i = 0; i < n_entries; i++) {
+		struct job_near near;
+
+		if (!entry_covers(&entries[i], repo))
+			continue;
+		if (fits(job, &entries[i]))
+			return false;
+		judge(job, &entries[i], &near);
+		if (!covered || near.off < ret->off)
+			*ret = near;
+		covered = true;
+	}
+	return covered;
+}
+
+unsigned jobs_unmatched(const struct jobs *j, const struct runners_entry *entries, unsigned n_entries, const char *repo,
+	struct job_near ret[static JOB_NEAR_MAX])
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < json_array_size(j->list) && n < JOB_NEAR_MAX; i++) {
+		const json_t *job = json_array_get(j->list, i);
+
+		if (status_of(job) == JOB_QUEUED && unmatched(job, entries, n_entries, repo, &ret[n]))
+			n++;
+	}
+	return n;
+}
+
 bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_view *ret)
 {
 	for (size_t i = 0; i < json_array_size(j->list); i++) {
@@ -111,6 +224,10 @@ bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_vi
 			continue;
 		ret->status = status_of(job);
 		show(ret->name, sizeof(ret->name), json_object_get(job, "name"));
+		ret->run_id = json_is_integer(json_object_get(job, "run_id"))
+				      ? (uint64_t)json_integer_value(json_object_get(job, "run_id"))
+				      : 0;
+		ret->queued_s = waited_s(job);
 		show(ret->conclusion, sizeof(ret->conclusion), json_object_get(job, "conclusion"));
 		return true;
 	}

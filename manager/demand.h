@@ -20,6 +20,8 @@ struct job_view {
 	enum job_status status;
 	char name[JOB_NAME_SHOWN_MAX]; /* made harmless */
 	char conclusion[32];	       /* "" while there is none; made harmless */
+	uint64_t run_id;	       /* 0: not told */
+	uint64_t queued_s;	       /* how long it waited for its runner, by GitHub's clock; 0: not told */
 };
 
 struct jobs;
@@ -31,6 +33,18 @@ DEFINE_CLEANUP(struct jobs *, jobs_free);
 unsigned jobs_wanted(const struct jobs *j, const struct runners_entry *entry);
 /* The job on the runner of exactly this name; false when there is none. */
 bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_view *ret);
+
+/* Why a queued job is not for these labels: which of its labels is off, and which of ours it may have meant. */
+struct job_near {
+	char job[JOB_NAME_SHOWN_MAX], label[RUNNERS_LABEL_MAX * 4], meant[RUNNERS_LABEL_MAX]; /* meant: "" when none is near */
+	unsigned off; /* labels that are not ours */
+};
+#define JOB_NEAR_MAX 20
+/* The queued jobs that fit none of the n entries, each with the entry it is nearest to; returns how many are in ret. */
+unsigned jobs_unmatched(const struct jobs *j, const struct runners_entry *entries, unsigned n_entries, const char *repo,
+	struct job_near ret[static JOB_NEAR_MAX]);
+/* Could this entry get jobs of this repository? */
+bool entry_covers(const struct runners_entry *entry, const char *repo);
 
 /*
  * How many more leases to take: what is wanted, less the leases that have not taken a job yet (they will take

@@ -1,6 +1,5 @@
 /*
- * One entry of runners.yaml: its tick asks GitHub for jobs and for the state of its running runners, and
- * leases what is missing. Trouble is answered with less, so that nothing here can mint without end:
+ * One entry of runners.yaml: whether it is served, and how many leases it may take (poll.c says how many are wanted). Trouble is answered with less, so that nothing here can mint without end:
  *
  * - a refusal by GitHub stops the entry until GitHub, asked more and more slowly, serves the repository again
  * - a mint that fails in any way, or whose name is taken, makes it wait longer and longer, until one succeeds
@@ -15,6 +14,7 @@
 #include "base/str.h"
 #include "base/table.h"
 #include "linux/log.h"
+#include "manager/alarm.h"
 #include "manager/service.h"
 #include <errno.h>
 #include <string.h>
@@ -35,6 +35,7 @@ static const char *const state_names[] = {
 	[ENTRY_SERVING] = "serving",
 	[ENTRY_PUBLIC] = "public, not served",
 	[ENTRY_REFUSED] = "refused by GitHub",
+	[ENTRY_STOPPED] = "stopped",
 };
 _Static_assert(ARRAY_SIZE(state_names) == ENTRY_STATE_COUNT, "table and enum differ");
 
@@ -48,6 +49,7 @@ void entry_init(struct work_entry *entry, struct service *s, const struct runner
 	*entry = (struct work_entry){
 		.service = s,
 		.conf = conf,
+		.number = ++s->next_number,
 		.poll_backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
 		.mint_hold.backoff = {.min_ms = FAULT_WAIT_MIN_MS, .max_ms = FAULT_WAIT_MAX_MS},
 		.refused_backoff = {.min_ms = REFUSED_WAIT_MIN_MS, .max_ms = REFUSED_WAIT_MAX_MS},
@@ -69,13 +71,16 @@ static uint64_t later(uint64_t a, uint64_t b)
 }
 
 /* One line per change, loud when an admin has to act. */
-static void entry_set(struct work_entry *entry, enum entry_state to, const char *why)
+void entry_set(struct work_entry *entry, enum entry_state to, const char *why)
 {
 	enum entry_state from = entry->state;
 	uint64_t now = service_now_ms();
 
 	entry->state = to;
 	entry->missing = 0;
+	if (from != to)
+		entry->since_ms = now;
+	(void)str_copy(entry->why, why);
 	if (to == ENTRY_PUBLIC)
 		entry->look_ms = now + 2 * entry->service->config->poll_interval_ms;
 	else if (to == ENTRY_REFUSED)
@@ -85,18 +90,22 @@ static void entry_set(struct work_entry *entry, enum entry_state to, const char 
 	if (from == to)
 		return;
 	if (to == ENTRY_PUBLIC)
-		log_error("%s: not served: the repository is not private, anybody could run anything here; "
-			  "served again when it is private",
-			entry->conf->repo);
+		alarm_raise(entry->service, ALARM_PUBLIC, entry->conf->scope,
+			scope_is_org(entry->conf->scope)
+				? "not served: a public repository can use its runner group, anybody could run anything here; "
+				  "served again when none can"
+				: "not served: the repository is not private, anybody could run anything here; "
+				  "served again when it is private");
 	else if (to == ENTRY_REFUSED)
-		log_error("%s: not served: %s", entry->conf->repo, why);
-	else
-		log_info("%s: served%s", entry->conf->repo, from == ENTRY_CHECKING ? "" : " again");
+		alarm_raise(entry->service, ALARM_REFUSED, entry->conf->scope, "not served: %s", why);
+	else if (to == ENTRY_STOPPED)
+		alarm_raise(entry->service, ALARM_STOPPED, entry->conf->scope, "stopped: %s", why);
+	else if (to == ENTRY_SERVING)
+		log_info("%s: served%s", entry->conf->scope, from == ENTRY_CHECKING ? "" : " again");
 	service_settle(entry->service);
 }
 
-/* The faults that stop an entry. */
-static bool refused(struct work_entry *entry, const struct github_reply *reply)
+bool entry_refused(struct work_entry *entry, const struct github_reply *reply)
 {
 	switch ((enum github_fault)reply->fault) {
 	case GITHUB_FAULT_PUBLIC:
@@ -149,7 +158,7 @@ void entry_fault(struct work_entry *entry, const struct work *w, const struct gi
 		return;
 	hold_grow(&entry->mint_hold, w->begun_ms);
 	entry->mint_hold.until_ms = later(entry->mint_hold.until_ms, service_now_ms() + reply->retry_after_ms);
-	(void)refused(entry, reply);
+	(void)entry_refused(entry, reply);
 }
 
 void entry_minted(struct work_entry *entry)
@@ -170,19 +179,6 @@ void entry_trouble(struct work_entry *entry, const struct work *w, const char *w
 	work_log(again ? LOG_DEBUG : LOG_WARNING, w, "%s: %s", w->scope, text);
 }
 
-static void poll_failed(struct work_entry *entry, const char *what, const struct github_reply *reply)
-{
-	uint64_t wait;
-
-	if (refused(entry, reply))
-		return;
-	wait = later(backoff_next(&entry->poll_backoff), reply->retry_after_ms);
-	entry->look_ms = service_now_ms() + wait;
-	/* A limit is a normal thing and long; a fault is worth a line each time, its wait grows. */
-	log_warning("%s: %s: %s; again in %llu s", entry->conf->repo, what, reply->text,
-		(unsigned long long)(wait / 1000));
-}
-
 void entry_job_seen(struct work_entry *entry)
 {
 	/* The next one may be tried; it is as much of a trial as this one until a job has ended well or badly. */
@@ -192,8 +188,7 @@ void entry_job_seen(struct work_entry *entry)
 
 void entry_lease_ended(struct work_entry *entry, const struct work *w)
 {
-	if (entry->orphans || entry->service->stopping || w->outcome == OUTCOME_MINT_FAILED ||
-		w->outcome == OUTCOME_MINT_CONFLICT)
+	if (entry->orphans || entry->service->stopping || outcome_reaction(w->outcome) == REACTION_NONE)
 		return;
 	if (++entry->jobless <= JOBLESS_FREE)
 		return;
@@ -201,7 +196,7 @@ void entry_lease_ended(struct work_entry *entry, const struct work *w)
 	if (w->outcome == OUTCOME_UNKNOWN && entry->jobless >= JOBLESS_ALARM && seconds_left(&entry->jobless_hold))
 		log_warning("%s: %u leases in a row have ended, and GitHub has not said that a job ended on one of them; "
 			    "the next one in %u s at the earliest",
-			entry->conf->repo, entry->jobless, seconds_left(&entry->jobless_hold));
+			entry->conf->scope, entry->jobless, seconds_left(&entry->jobless_hold));
 }
 
 void entry_lease_over(struct work_entry *entry, enum outcome outcome)
@@ -209,6 +204,7 @@ void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 	bool alarm = entry->jobless >= JOBLESS_ALARM;
 	const char *hint = "", *trouble = "";
 
+	entry->last_outcome = outcome;
 	if (outcome_had_job(outcome)) {
 		entry->jobless = 0;
 		entry->trouble[0] = '\0';
@@ -216,8 +212,15 @@ void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 		backoff_reset(&entry->refused_backoff);
 		return;
 	}
-	if (entry->orphans || entry->service->stopping || outcome == OUTCOME_MINT_FAILED ||
-		outcome == OUTCOME_MINT_CONFLICT || entry->jobless <= JOBLESS_FREE)
+	if (entry->orphans || entry->service->stopping || outcome_reaction(outcome) == REACTION_NONE)
+		return;
+	if (outcome_reaction(outcome) == REACTION_STOP && entry->state != ENTRY_STOPPED) {
+		entry_set(entry, ENTRY_STOPPED,
+			"GitHub gives this version of the runner no jobs any more (version deprecated); put a newer one into "
+			"the image (boxery-host build-base, pool patch), then: boxery-host runners resume");
+		return;
+	}
+	if (entry->jobless <= JOBLESS_FREE)
 		return;
 	if (alarm && (outcome == OUTCOME_DELIVERY_FAILED || outcome == OUTCOME_NOT_DELIVERED)) {
 		hint = ". The last trouble: ";
@@ -225,13 +228,16 @@ void entry_lease_over(struct work_entry *entry, enum outcome outcome)
 	} else if (alarm) {
 		hint = ". Look at the consoles of its VMs: the runner may be too old, or the guest cannot reach GitHub";
 	}
-	log_full(alarm ? LOG_ERR : LOG_WARNING, NULL,
-		"%s: %u leases in a row got no job (the last: %s); the next one in %u s at the earliest%s%s",
-		entry->conf->repo, entry->jobless, outcome_to_string(outcome), seconds_left(&entry->jobless_hold),
-		hint, trouble);
+	if (alarm)
+		alarm_raise(entry->service, ALARM_JOBLESS, entry->conf->scope,
+			"%u leases in a row got no job (the last: %s); the next one in %u s at the earliest%s%s", entry->jobless,
+			outcome_to_string(outcome), seconds_left(&entry->jobless_hold), hint, trouble);
+	else
+		log_warning("%s: %u leases in a row got no job (the last: %s); the next one in %u s at the earliest",
+			entry->conf->scope, entry->jobless, outcome_to_string(outcome), seconds_left(&entry->jobless_hold));
 }
 
-static void count(const struct work_entry *entry, unsigned *ret_held, unsigned *ret_unfilled)
+void entry_count(const struct work_entry *entry, unsigned *ret_held, unsigned *ret_unfilled)
 {
 	*ret_held = *ret_unfilled = 0;
 	for (const struct work *w = entry->service->works; w; w = w->next) {
@@ -249,8 +255,39 @@ static unsigned allowed(const struct work_entry *entry)
 
 	if (entry->missing == 0 || (entry->jobless <= JOBLESS_FREE && entry->mint_hold.backoff.n == 0))
 		return entry->missing;
-	count(entry, &held, &unfilled);
+	entry_count(entry, &held, &unfilled);
 	return unfilled == 0 ? 1 : 0;
+}
+
+uint64_t entry_next_ms(const struct work_entry *entry)
+{
+	return later(entry->mint_hold.until_ms, entry->jobless_hold.until_ms);
+}
+
+void entry_resume(struct work_entry *entry)
+{
+	hold_end(&entry->mint_hold);
+	hold_end(&entry->jobless_hold);
+	backoff_reset(&entry->refused_backoff);
+	entry->jobless = 0;
+	entry->look_ms = 0;
+	if (entry->state == ENTRY_STOPPED || entry->state == ENTRY_REFUSED)
+		entry_set(entry, ENTRY_CHECKING, "");
+}
+
+void entry_drop_idle(struct work_entry *entry)
+{
+	struct service *s = entry->service;
+
+	for (struct work *w = s->works, *next; w; w = next) {
+		next = w->next;
+		if (w->entry != entry)
+			continue;
+		if (w->state < WORK_DELIVERING)
+			work_feed(s, w, WORK_EV_STOP);
+		else if (w->state == WORK_WAITING || w->state == WORK_IDLE)
+			work_feed(s, w, WORK_EV_OVERDUE); /* its registration first: a job that came just now keeps its VM */
+	}
 }
 
 void entry_take(struct work_entry *entry)
@@ -258,10 +295,9 @@ void entry_take(struct work_entry *entry)
 	struct service *s = entry->service;
 	uint64_t now = service_now_ms();
 
-	if (s->stopping || entry->state != ENTRY_SERVING || !s->leases_known ||
-		!keeper_link_is_up(s->keeper) || now < entry->mint_hold.until_ms ||
-		now < entry->jobless_hold.until_ms ||
-		now - entry->wanted_ms > 2 * s->config->poll_interval_ms)
+	if (s->stopping || entry->orphans || entry->state != ENTRY_SERVING || entry->pause != PAUSE_NONE ||
+		!s->leases_known || !keeper_link_is_up(s->keeper) || now < entry_next_ms(entry) ||
+		now - entry->wanted_ms > 2 * entry_interval_ms(entry))
 		return;
 	/* Counted down before the work is entered: a full pool counts up again, and that must not go round here. */
 	for (unsigned n = allowed(entry); n > 0; n--) {
@@ -270,97 +306,7 @@ void entry_take(struct work_entry *entry)
 		if (!w)
 			return;
 		entry->missing--;
-		(void)str_copy(w->scope, entry->conf->repo);
+		(void)str_copy(w->scope, entry->conf->scope);
 		work_enter(s, w);
-	}
-}
-
-static void on_jobs(void *userdata, uint64_t number, const struct github_answer *a)
-{
-	struct work_entry *entry = userdata;
-	struct service *s = entry->service;
-	CLEANUP(jobs_freep) struct jobs *jobs = NULL;
-	struct error e = ERROR_INIT;
-	unsigned held, unfilled;
-
-	entry->polling = false;
-	if (a->reply->code < 0) {
-		poll_failed(entry, "the queue cannot be read", a->reply);
-		work_watch(s, entry, NULL);
-		return;
-	}
-	if (jobs_parse(a->document ? a->document : "", a->document_len, &jobs, &e) < 0) {
-		log_warning("%s: %s", entry->conf->repo, e.text);
-		work_watch(s, entry, NULL);
-		return;
-	}
-	backoff_reset(&entry->poll_backoff);
-	/* First: a lease that has its job now does not answer for another one. */
-	work_watch(s, entry, jobs);
-	count(entry, &held, &unfilled);
-	entry->wanted = jobs_wanted(jobs, entry->conf);
-	entry->wanted_ms = service_now_ms();
-	entry->missing = demand_missing(entry->wanted, unfilled, held, entry->conf->max);
-	entry_take(entry);
-	service_settle(s);
-}
-
-static void on_repository(void *userdata, uint64_t number, const struct github_answer *a)
-{
-	struct work_entry *entry = userdata;
-
-	entry->polling = false;
-	if (a->reply->code < 0) {
-		poll_failed(entry, "the repository cannot be read", a->reply);
-	} else if (!a->reply->is_private) {
-		entry_set(entry, ENTRY_PUBLIC, "");
-	} else {
-		backoff_reset(&entry->poll_backoff);
-		entry_set(entry, ENTRY_SERVING, "");
-		entry_poll_in(entry, 0);
-	}
-}
-
-static int ask(struct work_entry *entry, enum github_type type, github_cb cb)
-{
-	struct github_request r = {0};
-	struct error e = ERROR_INIT;
-	int rc;
-
-	(void)str_copy(r.scope, entry->conf->repo);
-	rc = github_link_ask(entry->service->github, type, &r, GITHUB_RANK_LIVE, cb, entry, 0, &e);
-	if (rc < 0)
-		log_warning("%s: %s", entry->conf->repo, e.text);
-	entry->polling = rc == 0;
-	return rc;
-}
-
-static int on_tick(sd_event_source *source, uint64_t us, void *userdata)
-{
-	struct work_entry *entry = userdata;
-	struct service *s = entry->service;
-
-	if (s->stopping)
-		return 0;
-	entry_poll_in(entry, s->config->poll_interval_ms);
-	if (entry->polling)
-		return 0;
-	if (!entry->orphans && service_now_ms() >= entry->look_ms) {
-		if (entry->state == ENTRY_SERVING && ask(entry, GITHUB_JOBS, on_jobs) == 0)
-			return 0; /* its answer goes on from here */
-		if (entry->state != ENTRY_SERVING)
-			(void)ask(entry, GITHUB_REPOSITORY, on_repository);
-	}
-	work_watch(s, entry, NULL);
-	return 0;
-}
-
-void entry_poll_in(struct work_entry *entry, uint64_t in_ms)
-{
-	struct error e = ERROR_INIT;
-
-	if (loop_timer(entry->service->ev, &entry->timer, in_ms, on_tick, entry, &e) < 0) {
-		log_error("%s", e.text);
-		(void)sd_event_exit(entry->service->ev, EXIT_STATUS_FAILED);
 	}
 }

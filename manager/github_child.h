@@ -2,7 +2,8 @@
 #define BOXERY_MANAGER_GITHUB_CHILD_H
 /*
  * The program with GitHub's token, started as a child. It answers github/proto.h on the socket and ends when that is
- * closed; it is killed when the thread that started it ends.
+ * closed; it is killed when the thread that started it ends. With BOXERY_GITHUB_SOCKET set, no child is started: the socket
+ * of that name is another user's boxery-github, one per connection.
  */
 #include "linux/spawn.h"
 

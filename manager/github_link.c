@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "linux/clock.h"
 #include "manager/backoff.h"
+#include "manager/budget.h"
 #include "manager/github_child.h"
 #include <errno.h>
 #include <string.h>
@@ -38,7 +39,8 @@ struct github_link {
 	int fd;
 	uint32_t seq;
 	sd_event_source *io, *deadline, *pump, *respawn;
-	struct backoff backoff;
+	struct backoff backoff, limits;
+	struct budget budget;
 	bool waiting_to_respawn;
 	uint64_t quiet_until_ms;
 	char quiet_text[ERROR_TEXT_MAX];
@@ -130,12 +132,25 @@ static int on_deadline(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
+/*
+ * What GitHub asks for is done. A limit that comes again right after its time was for something GitHub does not tell, so from
+ * the second one in a row the wait grows too, and hosts that were limited together do not come back together.
+ */
 static void note_limit(struct github_link *l, const struct github_reply *reply)
 {
 	uint64_t wait = reply->retry_after_ms ? reply->retry_after_ms : LIMIT_DEFAULT_MS;
+	uint64_t grown = backoff_next(&l->limits);
 
+	if (reply->limit_kind == GITHUB_LIMIT_SECONDARY && l->limits.n > 1 && grown > wait)
+		wait = grown;
 	l->quiet_until_ms = now_ms() + (wait < LIMIT_MAX_MS ? wait : LIMIT_MAX_MS);
 	(void)str_copy(l->quiet_text, reply->text);
+}
+
+/* What takes more than one exchange, and comes with a document. */
+static bool is_list(enum github_type type)
+{
+	return type == GITHUB_JOBS || type == GITHUB_JOB_OF || type == GITHUB_GROUP;
 }
 
 static void take_reply(struct github_link *l, struct github_reply *reply, int fds[static MSG_FDS_MAX])
@@ -144,7 +159,7 @@ static void take_reply(struct github_link *l, struct github_reply *reply, int fd
 	CLEANUP_FREE char *document = NULL;
 	struct github_answer a = {.reply = reply, .fd = &fds[0]};
 	struct error e = ERROR_INIT;
-	bool list = q->message.head.type == GITHUB_JOBS || q->message.head.type == GITHUB_JOB_OF;
+	bool list = is_list((enum github_type)q->message.head.type);
 	char text[ERROR_TEXT_MAX];
 
 	if (reply->code == 0 && list) {
@@ -159,8 +174,11 @@ static void take_reply(struct github_link *l, struct github_reply *reply, int fd
 	/* Parts of it may be GitHub's words, and it goes into logs. */
 	str_show_n(text, sizeof(text), reply->text, strlen(reply->text));
 	(void)str_copy(reply->text, text);
+	budget_note(&l->budget, (enum github_type)q->message.head.type, reply, now_ms());
 	if (reply->fault == GITHUB_FAULT_LIMIT)
 		note_limit(l, reply);
+	else if (reply->code == 0 && reply->calls > 0)
+		backoff_reset(&l->limits);
 	answer(l, q, &a);
 }
 
@@ -243,7 +261,7 @@ static void send_one(struct github_link *l, struct request *q)
 {
 	struct error e = ERROR_INIT;
 	enum github_type type = (enum github_type)q->message.head.type;
-	bool list = type == GITHUB_JOBS || type == GITHUB_JOB_OF;
+	bool list = is_list(type);
 	int r;
 
 	q->message.head.seq = ++l->seq;
@@ -297,6 +315,8 @@ int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, con
 	l->on_child = on_child;
 	l->userdata = userdata;
 	l->backoff = (struct backoff){.min_ms = RESPAWN_MIN_MS, .max_ms = RESPAWN_MAX_MS};
+	l->limits = (struct backoff){.min_ms = LIMIT_DEFAULT_MS, .max_ms = LIMIT_MAX_MS};
+	budget_init(&l->budget, now_ms());
 	l->ev = sd_event_ref(ev);
 	r = sd_event_add_defer(ev, &l->pump, on_pump, l);
 	if (r == 0)
@@ -361,4 +381,20 @@ bool github_link_cancel(struct github_link *l, uint64_t number)
 			return true;
 		}
 	return false;
+}
+
+struct budget *github_link_budget(struct github_link *l)
+{
+	return &l->budget;
+}
+
+pid_t github_link_child(const struct github_link *l)
+{
+	return l->child.pid > 0 ? l->child.pid : 0;
+}
+
+uint64_t github_link_quiet(const struct github_link *l, const char **ret_text)
+{
+	*ret_text = l->quiet_text;
+	return l->quiet_until_ms > now_ms() ? l->quiet_until_ms : 0;
 }

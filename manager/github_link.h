@@ -10,6 +10,7 @@
 #include "github/proto.h"
 #include "linux/loop.h"
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum github_rank {
 	GITHUB_RANK_LIVE,  /* somebody waits: demand, mint, a running runner */
@@ -26,6 +27,7 @@ struct github_answer {
 typedef void (*github_cb)(void *userdata, uint64_t number, const struct github_answer *a);
 
 struct github_link;
+struct budget;
 /* on_child: told when the child answered HELLO (0, base URL and kind of credential) or ended (-errno, a sentence). */
 int github_link_new(sd_event *ev, void (*on_child)(void *userdata, int code, const char *text),
 	void *userdata, struct github_link **ret, struct error *e);
@@ -37,6 +39,13 @@ int github_link_ask(struct github_link *l, enum github_type type, const struct g
 	enum github_rank rank, github_cb cb, void *userdata, uint64_t number, struct error *e);
 /* Forgets the request with this number if it has not been sent yet; true: it was there, and nothing was asked. */
 bool github_link_cancel(struct github_link *l, uint64_t number);
+
+/* What the answers of this life cost. */
+struct budget *github_link_budget(struct github_link *l);
+/* The child's process id, or 0. */
+pid_t github_link_child(const struct github_link *l);
+/* Until when (boot clock, milliseconds) nothing is asked because of a rate limit, and GitHub's words; 0: not limited. */
+uint64_t github_link_quiet(const struct github_link *l, const char **ret_text);
 
 #define GITHUB_LINK_QUEUE_MAX 4096
 #endif

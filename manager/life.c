@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "linux/log.h"
+#include "manager/metrics.h"
 #include "manager/service.h"
 #include <errno.h>
 #include <string.h>
@@ -43,6 +44,7 @@ int work_ask_github(struct service *s, struct work *w, enum github_type type, gi
 
 	(void)str_copy(r.scope, w->scope);
 	(void)str_copy(r.runner_name, w->runner_name);
+	(void)str_copy(r.group, w->entry->conf->group);
 	if (type == GITHUB_MINT)
 		runners_entry_labels(w->entry->conf, r.labels);
 	rc = github_link_ask(s->github, type, &r, GITHUB_RANK_LIVE, cb, s, w->number, &e);
@@ -103,6 +105,7 @@ void work_feed(struct service *s, struct work *w, enum work_event event)
 	quiet = w->state == WORK_DONE && from == WORK_LEASING;
 	work_log(quiet ? LOG_DEBUG : LOG_INFO, w, "%s: %s -> %s (%s)", w->scope, work_state_to_string(from),
 		work_state_to_string(w->state), work_event_to_string(event));
+	metrics_step(s->metrics, w, from);
 	if (work_is_open(from) && !work_is_open(w->state)) {
 		w->jit_fd = fd_close(w->jit_fd);
 		w->patient_ms = service_now_ms() + OUTCOME_PATIENCE_MS;
@@ -117,5 +120,6 @@ void work_report(struct service *s, struct work *w)
 {
 	work_log(LOG_INFO, w, "%s: outcome: %s%s%s", w->scope, outcome_to_string(w->outcome),
 		w->job[0] ? ", job " : "", w->job);
+	metrics_outcome(s->metrics, w);
 	entry_lease_over(w->entry, w->outcome);
 }

@@ -12,6 +12,7 @@
 #include "linux/log.h"
 #include "linux/secret.h"
 #include "manager/ask.h"
+#include "manager/budget.h"
 #include "manager/lock.h"
 #include "manager/once.h"
 #include "manager/service.h"
@@ -39,6 +40,14 @@ static int fail(const struct error *e)
 	return error_exit_status(e);
 }
 
+static uint64_t forecast(const struct runners_config *c)
+{
+	unsigned repositories = 0, jobs = 0;
+
+	runners_config_size(c, &repositories, &jobs);
+	return budget_forecast(c->poll_interval_ms, repositories, jobs);
+}
+
 static int check(const char *path, bool offline)
 {
 	CLEANUP(runners_config_freep) struct runners_config *c = NULL;
@@ -46,14 +55,18 @@ static int check(const char *path, bool offline)
 
 	if (runners_config_load(path, &c, &e) < 0)
 		return fail(&e);
-	(void)printf("%s: ok: %u %s, asked every %" PRIu64 " s\n", path, c->n_entries,
-		c->n_entries == 1 ? "repository" : "repositories", c->poll_interval_ms / 1000);
+	(void)printf("%s: ok: %u %s, asked every %" PRIu64 " s; in a busy hour up to %" PRIu64 " calls\n", path, c->n_entries,
+		c->n_entries == 1 ? "entry" : "entries", c->poll_interval_ms / 1000, forecast(c));
 	for (unsigned i = 0; i < c->n_entries; i++) {
 		char labels[GITHUB_LABELS_MAX];
 
 		runners_entry_labels(&c->entries[i], labels);
-		(void)printf("%s: ok: %s: labels %s; pool %s; up to %u at once\n", path, c->entries[i].repo,
-			labels, c->entries[i].pool, c->entries[i].max);
+		(void)printf("%s: ok: %s%s%s: labels %s; pool %s; up to %u at once", path, c->entries[i].scope,
+			c->entries[i].group[0] ? ", group " : "", c->entries[i].group, labels, c->entries[i].pool,
+			c->entries[i].max);
+		if (c->entries[i].registered)
+			(void)printf(", %u always registered", c->entries[i].registered);
+		(void)printf("\n");
 	}
 	return offline ? EXIT_STATUS_OK : ask_repositories(c);
 }
@@ -93,7 +106,7 @@ static int serve(const char *config_path)
 	if (runners_config_load(config_path, &config, &e) < 0 || lock_take(host.runtime_dir, &lock, &e) < 0)
 		return fail(&e);
 	/* As a systemd service we leave the keeper to its own unit: one that we start would be stopped with us. */
-	if (service_new(&host, config, getenv("NOTIFY_SOCKET") ? NULL : keeper_argv, &service, &e) < 0)
+	if (service_new(&host, config_path, config, getenv("NOTIFY_SOCKET") ? NULL : keeper_argv, &service, &e) < 0)
 		return fail(&e);
 	config = NULL;
 	r = service_run(service, &e);

@@ -2,7 +2,8 @@
 #define BOXERY_MANAGER_OUTCOME_H
 /*
  * The one word (or two) that is left of a lease. GitHub's conclusion decides when there is one; the rest is
- * told apart by how the life ended. Nothing the guest says is used.
+ * told apart by how the life ended. What the guest's console says refines the word only where no job ran, so that
+ * nobody can have put it there.
  */
 #include "manager/demand.h"
 #include "pool/state.h"
@@ -21,6 +22,10 @@ enum outcome {
 	OUTCOME_MINT_FAILED,   /* GitHub refused a registration; the VM saw nothing */
 	OUTCOME_MINT_CONFLICT, /* the name was taken, or may have been; a new lease has a new name */
 	OUTCOME_NOT_DELIVERED, /* the service or the keeper ended before anything was delivered */
+	OUTCOME_START_FAILED,	    /* its VM ended before anything was delivered */
+	OUTCOME_SESSION_CONFLICT,   /* GitHub had another session for this runner */
+	OUTCOME_VERSION_DEPRECATED, /* GitHub gives this version of the runner no jobs any more */
+	OUTCOME_UPDATED_ITSELF,	    /* the runner ended to update itself */
 	OUTCOME_COUNT
 };
 const char *outcome_to_string(enum outcome v); /* "succeeded", "no job" ... */
@@ -28,11 +33,26 @@ int outcome_from_string(const char *s, enum outcome *ret);
 /* Did the lease take a job? */
 bool outcome_had_job(enum outcome v);
 
+/* What an outcome does to its entry. */
+enum reaction {
+	REACTION_GO_ON,
+	REACTION_BACK_OFF, /* waits longer and longer, with an alarm when it goes on */
+	REACTION_STOP,	   /* no lease any more until an admin resumes it: the next one would end in the same way */
+	REACTION_NONE,	   /* what was counted when GitHub refused is enough */
+};
+enum reaction outcome_reaction(enum outcome v);
+
+/* How the listener ended, as the guest's console says. */
+enum hint { HINT_NONE, HINT_SESSION_CONFLICT, HINT_VERSION_DEPRECATED, HINT_UPDATED_ITSELF };
+/* Of a console's text: the last exit code, or the line that the runner prints about its version. */
+enum hint hint_of_console(const char *text, size_t len);
+
 struct outcome_facts {
 	const struct job_view *job; /* what JOB_OF says; NULL: no job ran on this runner */
 	enum vm_happening cause;    /* why the keeper ended the lease */
 	bool clean_end;		    /* STOPPED and the hypervisor calls it a shutdown */
 	bool seen_online, seen_busy;
+	enum hint hint; /* believed only where GitHub says that nobody's code has run on this runner */
 	bool patient; /* GitHub may still change its answer: do not settle for an unfinished job yet */
 };
 /* OUTCOME_UNKNOWN: ask again later (never when !patient). */

@@ -10,6 +10,8 @@
  */
 #include "base/str.h"
 #include "linux/log.h"
+#include "manager/logs.h"
+#include "manager/metrics.h"
 #include "manager/service.h"
 #include <errno.h>
 #include <jansson.h>
@@ -78,7 +80,7 @@ static struct work *work_of_lease(struct service *s, const char *lease)
 static struct work_entry *entry_of_scope(struct service *s, const char *scope)
 {
 	for (unsigned i = 0; i < s->config->n_entries; i++)
-		if (strcasecmp(s->entries[i].conf->repo, scope) == 0)
+		if (strcasecmp(s->entries[i].conf->scope, scope) == 0)
 			return &s->entries[i];
 	return &s->entries[s->config->n_entries];
 }
@@ -107,6 +109,7 @@ static void lease_ended(struct service *s, struct work *w, enum vm_happening cau
 {
 	w->cause = cause;
 	w->clean_end = end_is_clean(cause, text);
+	w->hint = logs_keep(s->host, w);
 	/* The keeper itself gave the delivery up; its answer to DELIVER may come later or not at all. */
 	if (w->state == WORK_DELIVERING && cause != HAPPENING_STOPPED && w->outcome == OUTCOME_UNKNOWN)
 		w->outcome = OUTCOME_DELIVERY_FAILED;
@@ -273,6 +276,7 @@ void service_take_event(struct service *s, const struct keeper_event *event)
 	struct work *w;
 
 	if (event->to == STATE_READY) {
+		metrics_ready(s->metrics, event->name, service_now_ms());
 		for (unsigned i = 0; i < s->config->n_entries; i++)
 			entry_take(&s->entries[i]);
 		return;
@@ -312,9 +316,9 @@ static void on_list(void *userdata, uint64_t number, const struct keeper_link_an
 		if (n == 0)
 			log_error("%s: pool %s has no VM, so nothing can be served; add one with: "
 				  "boxery-host pool add NAME",
-				conf->repo, conf->pool);
+				conf->scope, conf->pool);
 		else if (n < conf->min_ready)
-			log_warning("%s: pool %s has %u VMs, fewer than min_ready (%u)", conf->repo,
+			log_warning("%s: pool %s has %u VMs, fewer than min_ready (%u)", conf->scope,
 				conf->pool, n, conf->min_ready);
 	}
 	json_decref(root);

@@ -3,12 +3,22 @@
 #include "base/str.h"
 #include "linux/clock.h"
 #include "linux/log.h"
+#include "manager/alarm.h"
+#include "manager/budget.h"
+#include "manager/control.h"
+#include "manager/logs.h"
+#include "manager/metrics.h"
 #include <errno.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
 /* Far above what max allows, below what the keeper keeps of closed leases times its VMs. */
 #define WORKS_MAX 8192
+#define HOUSEKEEPING_FIRST_MS 2000
+#define HOUSEKEEPING_MS 15000
+#define PRUNE_MS (60 * 60 * 1000)
+#define DAY_S 86400
+#define EXPIRY_DAYS 14
 
 uint64_t service_now_ms(void)
 {
@@ -93,7 +103,7 @@ static void tell_status(struct service *s)
 	for (unsigned i = 0; i < s->config->n_entries; i++)
 		wanted += s->entries[i].wanted;
 	if (str_format(text, "%s%s: %s; %u queued, %u leases, %u busy, %u to tidy up%s",
-		    s->config->entries[0].repo, s->config->n_entries > 1 ? " and others" : "", first, wanted,
+		    s->config->entries[0].scope, s->config->n_entries > 1 ? " and others" : "", first, wanted,
 		    open, busy, closing, keeper_link_is_up(s->keeper) ? "" : "; no keeper") < 0 ||
 		strcmp(text, s->status) == 0)
 		return;
@@ -210,8 +220,73 @@ static const struct keeper_link_ops keeper_ops = {
 	.event = on_keeper_event,
 };
 
-int service_new(const struct hostconf *host, struct runners_config *config, const char *const *keeper_argv,
-	struct service **ret, struct error *e)
+/* Once at the start and after a reload: can it fit what GitHub allows? */
+void service_forecast(struct service *s)
+{
+	struct budget *b = github_link_budget(s->github);
+	unsigned repositories = 0, jobs = 0;
+	uint64_t need;
+
+	runners_config_size(s->config, &repositories, &jobs);
+	need = budget_forecast(s->config->poll_interval_ms, repositories, jobs);
+	if (b->limit && need > b->limit)
+		log_warning("in a busy hour this configuration may need %llu calls, GitHub allows %u: a longer poll_interval, an App, "
+			    "or registered: N need fewer",
+			(unsigned long long)need, b->limit);
+}
+
+/* Loud from two weeks before on, once a day. */
+static void tell_expiry(struct service *s)
+{
+	uint64_t expires = github_link_budget(s->github)->expires, now = clock_wall_us() / 1000000, days;
+
+	if (!expires || expires > now + EXPIRY_DAYS * DAY_S) {
+		s->expiry_told = 0;
+		return;
+	}
+	days = expires > now ? (expires - now) / DAY_S + 1 : 1;
+	if (s->expiry_told == days)
+		return;
+	s->expiry_told = days;
+	alarm_raise(s, ALARM_CREDENTIAL, "GitHub",
+		expires > now ? "the credential ends within %llu %s; put a new one in with: boxery-host runners token"
+			      : "the credential has ended (%llu %s); put a new one in with: boxery-host runners token",
+		(unsigned long long)days, days == 1 ? "day" : "days");
+}
+
+static void tell_budget(struct service *s)
+{
+	struct budget *b = github_link_budget(s->github);
+	uint64_t short_by = budget_short_by_s(b, service_now_ms());
+
+	if (short_by && !s->budget_told && (uint64_t)b->remaining * 2 < b->limit)
+		alarm_raise(s, ALARM_BUDGET, "GitHub",
+			"at this pace the rate limit is reached %llu s before it is whole again (%u of %u calls left)",
+			(unsigned long long)short_by, b->remaining, b->limit);
+	s->budget_told = short_by != 0;
+}
+
+static int on_housekeeping(sd_event_source *source, uint64_t us, void *userdata)
+{
+	struct service *s = userdata;
+	struct error e = ERROR_INIT;
+	uint64_t now = service_now_ms();
+
+	if (s->config->metrics_file[0] && metrics_write(s->metrics, s, s->config->metrics_file, &e) < 0)
+		log_warning("%s", e.text);
+	tell_expiry(s);
+	tell_budget(s);
+	if (!s->pruned_ms || now - s->pruned_ms >= PRUNE_MS) {
+		logs_prune(s->host, s->config->log_keep_ms);
+		s->pruned_ms = now;
+	}
+	if (!s->stopping)
+		(void)loop_timer(s->ev, &s->housekeeping, HOUSEKEEPING_MS, on_housekeeping, s, NULL);
+	return 0;
+}
+
+int service_new(const struct hostconf *host, const char *config_path, struct runners_config *config,
+	const char *const *keeper_argv, struct service **ret, struct error *e)
 {
 	CLEANUP(service_freep) struct service *s = calloc(1, sizeof(*s));
 	int r;
@@ -219,16 +294,14 @@ int service_new(const struct hostconf *host, struct runners_config *config, cons
 	if (!s)
 		return error_errno(e, ENOMEM, "cannot start");
 	s->host = host;
-	s->entries = calloc(config->n_entries + 1, sizeof(s->entries[0]));
-	if (!s->entries)
-		return error_errno(e, ENOMEM, "cannot start");
-	s->n_entries = config->n_entries + 1;
-	for (unsigned i = 0; i < config->n_entries; i++)
-		entry_init(&s->entries[i], s, &config->entries[i]);
+	s->config_path = config_path;
+	s->began_ms = service_now_ms();
 	runners_entry_defaults(&s->orphan_conf);
-	(void)str_copy(s->orphan_conf.repo, "(no entry)");
-	entry_init(&s->entries[config->n_entries], s, &s->orphan_conf);
-	s->entries[config->n_entries].orphans = true;
+	(void)str_copy(s->orphan_conf.scope, "(no entry)");
+	r = service_entries_new(s, config, &s->entries, e);
+	if (r < 0)
+		return r;
+	s->n_entries = config->n_entries + 1;
 	r = loop_new(&s->ev, on_stop, s, e);
 	if (r < 0)
 		return r;
@@ -242,6 +315,14 @@ int service_new(const struct hostconf *host, struct runners_config *config, cons
 	r = keeper_link_new(s->ev, host, &keeper_ops, s, keeper_argv, &s->keeper, e);
 	if (r == 0)
 		r = github_link_new(s->ev, on_github_child, s, &s->github, e);
+	if (r == 0)
+		r = alarms_new(s, &s->alarms, e);
+	if (r == 0)
+		r = metrics_new(&s->metrics, e);
+	if (r == 0)
+		r = control_new(s, host->runtime_dir, &s->control, e);
+	if (r == 0)
+		r = service_watch_hup(s, e);
 	if (r < 0)
 		return r;
 	s->config = config;
@@ -264,6 +345,10 @@ struct service *service_free(struct service *s)
 	for (unsigned i = 0; i < s->n_entries; i++)
 		(void)sd_event_source_disable_unref(s->entries[i].timer);
 	free(s->entries);
+	(void)control_free(s->control);
+	(void)alarms_free(s->alarms);
+	(void)metrics_free(s->metrics);
+	(void)sd_event_source_disable_unref(s->housekeeping);
 	(void)sd_event_source_disable_unref(s->settle);
 	(void)sd_event_source_disable_unref(s->due);
 	(void)sd_event_source_disable_unref(s->stop);
@@ -280,8 +365,11 @@ int service_run(struct service *s, struct error *e)
 
 	if (r < 0)
 		return r;
+	service_pause_load(s);
 	for (unsigned i = 0; i < s->n_entries; i++)
 		entry_poll_in(&s->entries[i], 0);
+	if (loop_timer(s->ev, &s->housekeeping, HOUSEKEEPING_FIRST_MS, on_housekeeping, s, e) < 0)
+		return -EIO;
 	(void)sd_notify(0, "READY=1");
 	r = sd_event_loop(s->ev);
 	tell_left(s);

@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #define RELEASE_RETRY_MS 2000
+#define LISTED_ASK_MS 60000 /* a runner whose job is listed as running is asked about this often */
 
 static void on_job_told(void *userdata, uint64_t number, const struct keeper_link_answer *a)
 {
@@ -101,6 +102,7 @@ static void on_deleted(void *userdata, uint64_t number, const struct github_answ
 		/* The job came in the last moment: GitHub decides, not our reading of it. */
 		w->outcome = OUTCOME_UNKNOWN;
 		w->tries = 0;
+		w->offline_ms = 0; /* GitHub has its reasons; it is waited for once more */
 		work_feed(s, w, WORK_EV_BUSY);
 	} else {
 		w->due_ms = service_now_ms() + work_wait_ms(w, a->reply);
@@ -151,6 +153,15 @@ void work_enter_releasing(struct service *s, struct work *w)
 		w->due_ms = service_now_ms() + RELEASE_RETRY_MS;
 }
 
+/* A runner that has been online and is not any more has lost its guest or its network. */
+static void note_offline(struct work *w, bool online)
+{
+	if (online || !w->seen_online)
+		w->offline_ms = 0;
+	else if (!w->offline_ms)
+		w->offline_ms = service_now_ms();
+}
+
 static void on_runner(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
@@ -160,6 +171,7 @@ static void on_runner(void *userdata, uint64_t number, const struct github_answe
 	if (!w)
 		return;
 	w->asking = false;
+	w->asked_ms = service_now_ms();
 	/* "Cannot tell" changes nothing. */
 	if (!work_is_watched(w->state) || reply->code < 0)
 		return;
@@ -172,6 +184,7 @@ static void on_runner(void *userdata, uint64_t number, const struct github_answe
 		w->gone_ms = 0;
 		w->runner_id = reply->runner_id;
 		w->seen_online |= reply->online != 0;
+		note_offline(w, reply->online != 0);
 		if (reply->busy)
 			work_feed(s, w, WORK_EV_BUSY);
 		else if (reply->online)
@@ -181,23 +194,44 @@ static void on_runner(void *userdata, uint64_t number, const struct github_answe
 		work_feed(s, w, WORK_EV_OVERDUE);
 }
 
-void work_watch(struct service *s, struct work_entry *entry, const struct jobs *jobs)
+void work_unlist(struct service *s, struct work_entry *entry)
+{
+	for (struct work *w = s->works; w; w = w->next)
+		if (w->entry == entry)
+			w->listed = false;
+}
+
+void work_take_jobs(struct service *s, struct work_entry *entry, const char *repo, const struct jobs *jobs)
 {
 	struct job_view job;
 
 	for (struct work *w = s->works; w; w = w->next) {
-		if (w->entry != entry || !work_is_watched(w->state))
+		if (w->entry != entry || !work_is_watched(w->state) || !jobs_on_runner(jobs, w->runner_name, &job) ||
+			job.status != JOB_RUNNING)
 			continue;
-		if (jobs && jobs_on_runner(jobs, w->runner_name, &job) && job.status == JOB_RUNNING) {
-			if (!w->job[0] && job.name[0])
-				w->job_told = false; /* busy was known before the name was */
-			(void)str_copy(w->job, job.name);
-			work_feed(s, w, WORK_EV_BUSY);
-			if (w->state == WORK_BUSY)
-				work_enter_busy(s, w); /* again, if the keeper could not be told */
+		if (!w->job[0] && job.name[0])
+			w->job_told = false; /* busy was known before the name was */
+		(void)str_copy(w->job, job.name);
+		(void)str_copy(w->job_repo, repo);
+		w->job_run = job.run_id;
+		w->listed = true;
+		w->asked_ms = w->asked_ms ? w->asked_ms : service_now_ms();
+		work_feed(s, w, WORK_EV_BUSY);
+		if (w->state == WORK_BUSY)
+			work_enter_busy(s, w); /* again, if the keeper could not be told */
+	}
+}
+
+void work_watch(struct service *s, struct work_entry *entry)
+{
+	uint64_t now = service_now_ms();
+
+	for (struct work *w = s->works; w; w = w->next) {
+		if (w->entry != entry || !work_is_watched(w->state) || w->asking)
 			continue;
-		}
-		if (!w->asking)
-			w->asking = work_ask_github(s, w, GITHUB_RUNNER, on_runner) == 0;
+		/* A list that still says "running" says nothing about a runner that is gone. */
+		if (w->listed && now - w->asked_ms < LISTED_ASK_MS)
+			continue;
+		w->asking = work_ask_github(s, w, GITHUB_RUNNER, on_runner) == 0;
 	}
 }

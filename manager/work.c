@@ -142,7 +142,7 @@ enum work_state work_close(struct work *w)
 	if (w->outcome == OUTCOME_UNKNOWN) {
 		if (w->delivered)
 			return WORK_ASKING;
-		w->outcome = OUTCOME_GUEST_DIED;
+		w->outcome = OUTCOME_START_FAILED;
 	}
 	if (!w->outcome_stored)
 		return WORK_NAMING;
@@ -160,6 +160,8 @@ bool work_step(struct work *w, enum work_event event, uint64_t now_ms)
 			continue;
 		w->state = edges[i].to == CLOSE ? work_close(w) : edges[i].to;
 		w->since_ms = now_ms;
+		if (!w->first_ms[w->state])
+			w->first_ms[w->state] = now_ms;
 		w->due_ms = 0;
 		return true;
 	}
@@ -186,6 +188,8 @@ bool work_overdue(const struct work *w, const struct runners_entry *conf, uint64
 	assert(work_is_watched(w->state));
 	if (w->gone_ms)
 		return now_ms - w->gone_ms >= WORK_GONE_GRACE_MS;
+	if (w->offline_ms && now_ms - w->offline_ms >= WORK_OFFLINE_GRACE_MS)
+		return true;
 	if (w->state == WORK_WAITING)
 		return now_ms - w->since_ms >= conf->start_timeout_ms;
 	return w->state == WORK_IDLE && now_ms - w->since_ms >= conf->idle_timeout_ms;

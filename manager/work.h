@@ -104,8 +104,14 @@ struct work {
 	bool seen_online, noted_online, took_job, job_told;
 	bool limited;	 /* the lease ends when the job's time is over, or the keeper is being told so */
 	bool asking;	 /* a question about the running runner is on its way */
+	bool listed;	 /* its job was among those of the last list */
 	bool delivering; /* the keeper's answer to DELIVER is on its way */
 	char job[JOB_NAME_SHOWN_MAX];
+	char job_repo[SCOPE_MAX]; /* where the job's run is, once it was seen; an organization's runner may have it in any of its repositories */
+	uint64_t job_run;	  /* 0: not known */
+	uint64_t queued_s;	  /* how long the job waited, by GitHub's clock; 0: not known */
+	unsigned repo_at;	  /* ASKING: which of the entry's repositories is being asked */
+	enum hint hint;
 	enum outcome outcome;
 	bool outcome_stored;
 	enum vm_happening cause; /* when the keeper has ended it */
@@ -114,6 +120,9 @@ struct work {
 	uint64_t begun_ms;   /* boot clock: when the lease was asked for, or found again */
 	uint64_t since_ms;   /* state entered */
 	uint64_t due_ms;     /* PAUSED, DELETING, RELEASING: when to try again; 0: an answer is awaited */
+	uint64_t first_ms[WORK_STATE_COUNT]; /* boot clock: when each state was entered first; 0: never */
+	uint64_t offline_ms; /* since when GitHub sees a running guest's runner offline, as far as it was seen online; 0: it does not */
+	uint64_t asked_ms;   /* when GitHub was last asked about the runner itself */
 	uint64_t gone_ms;    /* since when GitHub does not know the runner of a running guest; 0: it does */
 	uint64_t settle_ms;  /* until when "not found" may only mean "not yet" */
 	uint64_t patient_ms; /* until when an unfinished job may only mean "not listed yet" */
@@ -129,6 +138,8 @@ bool work_is_open(enum work_state s);	     /* the VM is ours, or may become so *
 bool work_is_watched(enum work_state s);     /* WAITING, IDLE, BUSY: GitHub is asked about the runner */
 bool work_is_unfilled(const struct work *w); /* open, and will take a job that is queued now */
 
+/* GitHub gives up a runner that has not been heard of for about 10 minutes; after this one it is not waited for any more. */
+#define WORK_OFFLINE_GRACE_MS (15 * 60 * 1000)
 #define WORK_GONE_GRACE_MS 120000 /* a runner without registration has this long to power its guest off */
 /* Is it time to take a watched VM back? Whether it happens is GitHub's word. */
 bool work_overdue(const struct work *w, const struct runners_entry *conf, uint64_t now_ms);

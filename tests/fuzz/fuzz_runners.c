@@ -13,7 +13,7 @@ static void holds(const struct runners_config *c)
 	for (unsigned i = 0; i < c->n_entries; i++) {
 		const struct runners_entry *entry = &c->entries[i];
 
-		assert(scope_check(entry->repo, NULL) == 0 && name_valid(entry->pool));
+		assert(scope_any_check(entry->scope, NULL) == 0 && name_valid(entry->pool));
 		assert(entry->max >= 1 && entry->max <= 100 && entry->min_ready <= entry->max);
 		assert(entry->start_timeout_ms >= 10000 && entry->idle_timeout_ms >= 10000 &&
 			entry->job_timeout_ms >= 60000);

@@ -22,7 +22,7 @@ static void test_defaults(void **state)
 	assert_ok(parse(LEAST, &c, &e), &e);
 	assert_int_equal(c->poll_interval_ms, 15000);
 	assert_int_equal(c->n_entries, 1);
-	assert_string_equal(c->entries[0].repo, "octo/private");
+	assert_string_equal(c->entries[0].scope, "octo/private");
 	assert_string_equal(c->entries[0].pool, "default");
 	assert_int_equal(c->entries[0].line, 3);
 	assert_int_equal(c->entries[0].max, 1);

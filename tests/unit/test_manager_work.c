@@ -91,7 +91,7 @@ static void test_close(void **state)
 	/* The guest died before anything was delivered: nobody needs to be asked for the outcome. */
 	w = (struct work){.registration = REGISTRATION_PLANNED};
 	assert_int_equal(work_close(&w), WORK_NAMING);
-	assert_int_equal(w.outcome, OUTCOME_GUEST_DIED);
+	assert_int_equal(w.outcome, OUTCOME_START_FAILED);
 	w.outcome_stored = true;
 	assert_int_equal(work_close(&w), WORK_LOOKING); /* the id is not known, the name is */
 	w.registration = REGISTRATION_NONE;
