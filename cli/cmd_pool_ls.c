@@ -17,9 +17,9 @@ void pool_rows_only(json_t *vms, const char *pool)
 
 void pool_print_table(const json_t *vms, size_t max_lines)
 {
-	static const char *const titles[] = {"NAME", "POOL", "STATE", "FOR", "LIFE", "FAILED", "HOLDER", "LEASE", "STEP",
+	static const char *const titles[] = {"NAME", "POOL", "STATE", "WAITS", "FOR", "LIFE", "FAILED", "HOLDER", "LEASE", "STEP",
 			"REASON"};
-	static const char *const keys[] = {"name", "pool", "state", "", "generation", "attempts", "holder", "lease", "step",
+	static const char *const keys[] = {"name", "pool", "state", "waits", "", "generation", "attempts", "holder", "lease", "step",
 			"reason"};
 	CLEANUP(table_freep) struct table *table = table_new(ARRAY_SIZE(titles), titles);
 	json_t *vm;
@@ -38,12 +38,12 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 		for (size_t k = 0; k < ARRAY_SIZE(keys); k++)
 			cells[k] = json_text(vm, keys[k], scratch[k], sizeof(scratch[k]));
 		/* Of another boot of the host: how long is not known, only since when by the clock on the wall. */
-		cells[3] = age_ms >= 0 ? cli_duration_text((uint64_t)age_ms, age) :
-					 json_text(vm, "since", scratch[3], sizeof(scratch[3]));
+		cells[4] = age_ms >= 0 ? cli_duration_text((uint64_t)age_ms, age) :
+					 json_text(vm, "since", scratch[4], sizeof(scratch[4]));
 		/* What went wrong last, and what is wrong right now. */
 		(void)json_text(vm, "trouble", trouble, sizeof(trouble));
-		(void)str_format(why, "%s%s%s", scratch[9], scratch[9][0] && trouble[0] ? "; now " : "", trouble);
-		cells[9] = why;
+		(void)str_format(why, "%s%s%s", scratch[10], scratch[10][0] && trouble[0] ? "; now " : "", trouble);
+		cells[10] = why;
 		table_add(table, cells);
 	}
 	table_print_rows(table, max_lines);

@@ -1,10 +1,31 @@
-/* pool set: what a pool's VMs may use, and how many of them are reserved. Without an option it prints what is set. */
+/* pool set: how a pool's VMs start and wait, what they may use, and how many are reserved. Without an option it prints what is set. */
 #include "base/str.h"
 #include "cli/host.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* The wire's numbers of the words. */
+static int parse_start(const char *text, uint32_t *ret)
+{
+	enum pool_start v;
+	int r = pool_start_from_string(text, &v);
+
+	if (r == 0)
+		*ret = v;
+	return r;
+}
+
+static int parse_standby(const char *text, uint32_t *ret)
+{
+	enum pool_standby v;
+	int r = pool_standby_from_string(text, &v);
+
+	if (r == 0)
+		*ret = v;
+	return r;
+}
 
 static const struct {
 	const char *option; /* NULL: a reservation */
@@ -13,32 +34,42 @@ static const struct {
 	size_t offset;
 	bool size;
 	uint64_t min, max;
+	int (*word)(const char *text, uint32_t *ret); /* NULL: a number */
+	const char *words;
 } settings[] = {
 	{"cpus", "cpus", "", offsetof(struct pool_settings, cpus), false, 1, 64},
 	{"memory", "memory_mib", " MiB", offsetof(struct pool_settings, memory_mib), true, 128, 1024 * 1024},
 	{"disk-rate", "disk_mib_per_s", " MiB/s", offsetof(struct pool_settings, disk_mib_per_s), false, 1, 1000000},
 	{"disk-iops", "disk_iops", "/s", offsetof(struct pool_settings, disk_iops), false, 1, 100000000},
 	{"net-rate", "net_kib_per_s", " KiB/s", offsetof(struct pool_settings, net_kib_per_s), false, 1, 100000000},
+	{"start", "start", "", offsetof(struct pool_settings, start), .word = parse_start, .words = "'warm' or 'cold'"},
+	{"standby", "standby", "", offsetof(struct pool_settings, standby), .word = parse_standby,
+			.words = "'paused' or 'running'"},
 	{NULL, "reserve_service", "", offsetof(struct pool_settings, reserve_service), false, 0, 240},
 	{NULL, "reserve_local", "", offsetof(struct pool_settings, reserve_local), false, 0, 240},
 };
-#define SETTING_RESERVE_SERVICE 5
-#define SETTING_RESERVE_LOCAL 6
+#define SETTING_RESERVE_SERVICE 7
+#define SETTING_RESERVE_LOCAL 8
 _Static_assert(sizeof(settings) / sizeof(settings[0]) == sizeof(struct pool_settings) / sizeof(uint32_t),
 		"a setting of a pool is missing here");
 
 static int parse_setting(size_t i, const char *text, const char *what, struct pool_settings *s, struct error *e)
 {
+	uint32_t *to = (uint32_t *)((char *)s + settings[i].offset);
 	uint64_t value = POOL_SETTING_NONE;
 	int code = 0;
 
+	if (settings[i].word && settings[i].word(text, to) < 0)
+		return error_set(e, EINVAL, "%s '%.40s': write %s", what, text, settings[i].words);
+	if (settings[i].word)
+		return 0;
 	if (!str_equal(text, "none"))
 		code = settings[i].size ? parse_size_mib(text, what, settings[i].min, settings[i].max, &value, e) :
 					  parse_u64(text, what, settings[i].min, settings[i].max, &value, e);
 	if (code < 0)
 		return error_set(e, EINVAL, "%s, or 'none'", e->text);
 	/* 0 means "as it is" on the wire; as a reservation it is none. */
-	*(uint32_t *)((char *)s + settings[i].offset) = value ? (uint32_t)value : POOL_SETTING_NONE;
+	*to = value ? (uint32_t)value : POOL_SETTING_NONE;
 	return 0;
 }
 
@@ -63,7 +94,7 @@ static void print_pool(const json_t *pool)
 	for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
 		printf("%-16s %s\n", counts[i], json_text(pool, counts[i], text, sizeof(text)));
 	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-		bool none = json_integer_value(json_object_get(pool, settings[i].key)) == 0;
+		bool none = !settings[i].word && json_integer_value(json_object_get(pool, settings[i].key)) == 0;
 
 		printf("%-16s %s%s\n", settings[i].key, none ? "none" : json_text(pool, settings[i].key, text, sizeof(text)),
 				none ? "" : settings[i].unit);
@@ -136,11 +167,14 @@ int cmd_pool_set(int argc, char **argv)
 		{"disk-rate", OPTION_TEXT, &values[2], "N", "MiB per second of each VM's disk, reads and writes together", 0, 0},
 		{"disk-iops", OPTION_TEXT, &values[3], "N", "operations per second of each VM's disk", 0, 0},
 		{"net-rate", OPTION_TEXT, &values[4], "N", "KiB per second of each VM's network, each way", 0, 0},
+		{"start", OPTION_TEXT, &values[5], "HOW", "warm: from a memory image (the default); cold: by booting", 0, 0},
+		{"standby", OPTION_TEXT, &values[6], "HOW", "a warm VM waits paused (the default) or running", 0, 0},
 		{"reserve", OPTION_LIST, &reserve, "HOLDER=N", "so many VMs only for github-runner or github-runner-local", 0, 0},
 		{"json", OPTION_FLAG, &json, NULL, "machine-readable, when nothing is set", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host pool set", "POOL",
-			"Sets what each VM of a pool may use from its next start on, and reservations. 'none' takes a limit away.\n"
+			"Sets how each VM of a pool starts and what it may use, from its next start on, and reservations. 'none' takes a\n"
+			"limit away.\n"
 			"Without an option: prints what is set.",
 			options, ARRAY_SIZE(options), 1, 1};
 	struct keeper_request r;

@@ -96,6 +96,7 @@ static void print_vm(const json_t *vm)
 	printf("%-10s %s%s%s since %s%s%s\n", "state", colour, json_text(vm, "state", text, sizeof(text)),
 			colour[0] ? COLOUR_END : "", json_text(vm, "since", since, sizeof(since)), age >= 0 ? ", for " : "",
 			age >= 0 ? cli_duration_text((uint64_t)age, duration) : "");
+	print_field("waits", vm, "waits", NULL);
 	print_field("life", vm, "generation", "");
 	print_field("under way", vm, "work", NULL);
 	if (attempts)

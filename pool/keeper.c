@@ -15,8 +15,8 @@
  * keeps every handler free of surprises from below.
  *
  * The policy of the pool is two lines in the kick: every pool VM that is COLD is started, as many at once as
- * BOXERY_PARALLEL allows, unless libvirt does not answer or the host is short of memory or disk; a READY VM waits, running,
- * for a holder.
+ * BOXERY_PARALLEL allows, unless libvirt does not answer or the host is short of memory or disk; a READY VM waits, paused or
+ * running, for a holder.
  *
  * One thread; nothing here blocks but the commit. The exception is start-up, before the first request is taken.
  */
@@ -152,8 +152,8 @@ static void start_cold(struct keeper *k)
 
 static bool at_rest(const struct keeper *k)
 {
-	return k->work_running == 0 && k->resets_running == 0 && k->asks_running == 0 && k->slow_running == 0 &&
-			k->deliveries == 0;
+	return k->work_running == 0 && k->resets_running == 0 && k->wakes_running == 0 && k->asks_running == 0 &&
+			k->slow_running == 0 && k->deliveries == 0;
 }
 
 static int on_kick(sd_event_source *s, void *userdata)

@@ -59,7 +59,7 @@ enum client_wait {
 };
 struct client {
 	TAILQ_ENTRY(client) link;
-	TAILQ_ENTRY(client) queue; /* while CLIENT_LEASE */
+	TAILQ_ENTRY(client) queue; /* while CLIENT_LEASE; in the order of `asked` */
 	struct keeper *k;
 	uint64_t id; /* never used again, so that whoever holds one may look up a client that has gone */
 	int fd;
@@ -67,6 +67,10 @@ struct client {
 	enum client_wait wait;
 	unsigned awaits;
 	struct keeper_request request; /* the one being served */
+	/* of LEASE: its place in the queue, until when it waits, and what went wrong with VMs that were woken for it */
+	uint64_t asked, until_us;
+	unsigned failed_wakes;
+	char failure[KEEPER_TEXT_MAX / 2];
 	sd_event_source *io, *deadline;
 };
 TAILQ_HEAD(client_list, client);
@@ -96,6 +100,8 @@ struct op {
 	bool has_result, broken;
 	struct vm_result result;
 	char step[STEP_MAX];       /* where it failed, or "" */
+	struct event_row *rows;    /* WAKE: its steps, not recorded yet */
+	size_t n_rows;
 	struct listing listing;
 	void *document;            /* CHECK: a json_t array */
 	int fd;
@@ -116,9 +122,9 @@ struct keeper {
 	size_t n_vms;
 	struct client_list clients, lessees;
 	unsigned n_clients;
-	uint64_t next_client;
+	uint64_t next_client, next_ask;
 	struct op_list ops; /* queued and running */
-	unsigned work_running, resets_running, asks_running, slow_running, deliveries;
+	unsigned work_running, resets_running, wakes_running, asks_running, slow_running, deliveries;
 	struct pool_row *pools; /* what is set for pools; in name order */
 	size_t n_pools;
 	struct watch *watch;
@@ -159,6 +165,10 @@ void effect_start(struct keeper_vm *v);
 void effect_reset(struct keeper_vm *v);
 void effect_halt(struct keeper_vm *v);
 void effect_capture(struct keeper_vm *v);
+uint64_t start_timeout_ms(const struct keeper_vm *v); /* what boxery-vm is given for it */
+/* Libvirt has just gone: no failure of the VM's, and its next try waits. A libvirt that stays away is one. */
+bool libvirt_to_blame(struct keeper *k, const struct error *e);
+int life_check(const struct vm_result *res, struct error *e); /* a host key and an address */
 
 /* keeper_host.c: may this VM be started on this host now? -ENOMEM, -ENOSPC with a sentence. */
 int host_room(const struct keeper_vm *v, struct error *e);
@@ -262,9 +272,16 @@ bool lease_runs(const struct keeper_vm *v); /* a holder has it, or an admin look
 void lease_load(struct keeper_vm *v);       /* what this process knows of the open lease, from the store */
 void lease_watch_expiry(struct keeper_vm *v); /* arms or drops the timer of the open lease */
 void lease_reply(struct client *c, struct keeper_vm *v); /* the answer to LEASE, or its end when the client has gone */
+/* It is awake and nobody's yet: the key is put in, or LEASE is answered. c may be NULL. */
+int lease_hand_over(struct client *c, struct keeper_vm *v, struct error *e);
+/* Not v, which could not be woken: another one, now or within the time it would wait. */
+void lease_again(struct client *c, const struct keeper_vm *v, const char *reason);
+int wake_begin(struct client *c, struct keeper_vm *v, struct error *e); /* keeper_wake.c; LEASED and asleep */
+/* WAKE_FAILED, or INTERRUPTED, which is no failure of the VM's; d: step, reason, took_us. */
+void wake_failed(struct keeper_vm *v, uint64_t client, enum vm_happening what, const struct store_detail *d);
 int grant_check(const struct keeper_request *in, struct error *e); /* keeper_grant.c: LEASE's key line */
 int grant_begin(struct client *c, struct keeper_vm *v, struct error *e);
-void grant_end(struct keeper_vm *v, const char *reason); /* the life it was for has ended */
+void grant_end(struct keeper_vm *v, const char *reason); /* the life it, or a wake-up, was for has ended */
 int serve_deliver(struct request *r, struct error *e); /* keeper_deliver.c */
 void delivery_end(struct keeper_vm *v, const char *reason); /* the life it was for has ended */
 int serve_list(struct request *r, struct error *e); /* keeper_list.c */

@@ -146,6 +146,7 @@ static void follow(struct keeper_vm *v, const struct state_change *change, enum 
 		effect_capture(v);
 		break;
 	case EFFECT_NONE:
+	case EFFECT_WAKE:    /* so does keeper_lease.c */
 	case EFFECT_DELIVER: /* keeper_deliver.c goes on after its own commit */
 	case EFFECT_ALARM:   /* told above */
 		break;
@@ -260,9 +261,20 @@ void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happeni
 	char text[KEEPER_TEXT_MAX];
 	struct error e = ERROR_INIT;
 
+	if (v->row.state == STATE_LEASED && vm_sleeps(&v->row)) {
+		if (generation == v->row.generation) {
+			d.step = step ? step : "alive";
+			wake_failed(v, v->op ? v->op->client : 0, HAPPENING_WAKE_FAILED, &d);
+		}
+		return;
+	}
 	if (v->row.state == STATE_STARTING && !step)
 		d.step = "start";
-	if (v->row.state == STATE_READY && this_boot && ms < KEEPER_SHORT_LIFE_MS) {
+	if (what == HAPPENING_STOPPED && v->row.state == STATE_READY && vm_sleeps(&v->row)) {
+		/* Paused is not lived, however long: it ended before it began. */
+		what = HAPPENING_SHORT_LIFE;
+		d.step = step ? step : "standby";
+	} else if (v->row.state == STATE_READY && this_boot && ms < KEEPER_SHORT_LIFE_MS) {
 		what = HAPPENING_SHORT_LIFE;
 		d.step = step ? step : "alive";
 		if (str_format(text, "it was ready for only %" PRIu64 ".%" PRIu64 " s: %s", ms / 1000, ms % 1000 / 100,
@@ -306,6 +318,12 @@ void keeper_settle(struct keeper_vm *v)
 		effect_halt(v);
 		break;
 	case STATE_LEASED:
+		if (vm_sleeps(&v->row))
+			wake_failed(v, 0, HAPPENING_INTERRUPTED,
+					&(const struct store_detail){.reason = "its operation got lost"});
+		else
+			settle_lease(v);
+		break;
 	case STATE_DELIVERED:
 	case STATE_BUSY:
 		settle_lease(v);

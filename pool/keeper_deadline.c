@@ -21,12 +21,10 @@ static bool for_a_runner(const struct keeper_vm *v)
 /* What the state may last in all, 0: without an end of its own; *ret_since: since when. */
 static uint64_t lasts_ms(const struct keeper_vm *v, uint64_t *ret_since)
 {
-	const struct keeper *k = v->k;
-
 	*ret_since = v->entered_us;
 	switch (v->row.state) {
 	case STATE_STARTING:
-		return k->conf.start_timeout_ms + KEEPER_START_GRACE_MS + KEEPER_STARTING_GRACE_MS;
+		return start_timeout_ms(v) + KEEPER_START_GRACE_MS + KEEPER_STARTING_GRACE_MS;
 	case STATE_RESETTING:
 		return KEEPER_RESETTING_MS;
 	case STATE_ADDING:

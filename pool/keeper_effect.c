@@ -33,7 +33,7 @@ static struct keeper_vm *subject(const struct op *op)
 	return v && v->row.generation == op->generation ? v : NULL;
 }
 
-static int check_life(const struct vm_result *res, struct error *e)
+int life_check(const struct vm_result *res, struct error *e)
 {
 	struct in_addr a;
 
@@ -49,7 +49,7 @@ static int record_life(struct keeper_vm *v, const struct vm_result *res, bool *r
 {
 	struct error publish = ERROR_INIT;
 	struct vm_row row;
-	int r = check_life(res, e);
+	int r = life_check(res, e);
 
 	if (r == 0)
 		r = store_vm_set_life(v->k->store, v->row.name, v->row.generation, res->host_key, res->address, e);
@@ -89,10 +89,7 @@ static void plain_started(struct keeper_vm *v, const struct op *op, const struct
 	client_reply_ok(c, v);
 }
 
-/*
- * Libvirt has just gone: no failure of the VM's, and its next try waits. A libvirt that stays away is one.
- */
-static bool libvirt_to_blame(struct keeper *k, const struct error *e)
+bool libvirt_to_blame(struct keeper *k, const struct error *e)
 {
 	if (e->code == ECONNREFUSED)
 		libvirt_lost(k, e->text);
@@ -109,11 +106,23 @@ static bool waits_for_libvirt(struct keeper_vm *v)
 	return ms > 0;
 }
 
+/* In standby it has no key yet, and the file must not tell the one of an earlier life. */
+static int check_standby(struct keeper_vm *v, const struct op *op, struct error *e)
+{
+	if (!(op->request.flags & VM_FLAG_STANDBY))
+		return error_set(e, EPROTO, "it was left paused, and nobody has asked for that");
+	if (op->result.host_key[0])
+		return error_set(e, EPROTO, "it is in standby and has a host key already");
+	host_key_withdraw(v->k, v->row.name);
+	return 0;
+}
+
 static void start_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
 	struct error e = *cause;
 	bool published;
+	int r;
 
 	if (!v)
 		return;
@@ -121,8 +130,11 @@ static void start_done(struct op *op, const struct error *cause)
 		plain_started(v, op, cause);
 		return;
 	}
-	if (e.code == 0 && record_life(v, &op->result, &published, &e) < 0)
-		(void)str_copy(op->step, "record");
+	if (e.code == 0) {
+		r = op->result.standby ? check_standby(v, op, &e) : record_life(v, &op->result, &published, &e);
+		if (r < 0)
+			(void)str_copy(op->step, "record");
+	}
 	/* It says that it works, and libvirt has said before that it does not run any more. */
 	if (e.code == 0 && v->stopped && v->stopped_generation == v->row.generation) {
 		(void)error_set(&e, EIO, "the domain stopped while it was started");
@@ -143,12 +155,33 @@ static void start_done(struct op *op, const struct error *cause)
 	}
 }
 
+/* After a warm start, or a life out of one, has failed the next attempt is a cold one. */
+static bool starts_warm(const struct keeper_vm *v)
+{
+	return v->row.state != STATE_PLAIN && v->row.attempts == 0 &&
+			pool_settings(v->k, v->row.pool)->start == POOL_START_WARM;
+}
+
+uint64_t start_timeout_ms(const struct keeper_vm *v)
+{
+	return v->k->conf.start_timeout_ms + (starts_warm(v) ? KEEPER_WARM_START_MS : 0);
+}
+
+static uint32_t start_flags(const struct keeper_vm *v, const struct pool_settings *set)
+{
+	if (v->row.state == STATE_PLAIN)
+		return VM_FLAG_PLAIN;
+	if (!starts_warm(v))
+		return 0;
+	return VM_FLAG_WARM | (set->standby == POOL_STANDBY_PAUSED ? VM_FLAG_STANDBY : 0u);
+}
+
 void effect_start(struct keeper_vm *v)
 {
 	struct keeper *k = v->k;
 	bool plain = v->row.state == STATE_PLAIN;
 	const struct pool_settings *set = pool_settings(k, v->row.pool);
-	struct op *op = op_new(k, VM_START, v, v->asker, k->conf.start_timeout_ms + KEEPER_START_GRACE_MS, start_done);
+	struct op *op = op_new(k, VM_START, v, v->asker, start_timeout_ms(v) + KEEPER_START_GRACE_MS, start_done);
 
 	v->asker = 0;
 	v->confirmed = false;
@@ -156,8 +189,8 @@ void effect_start(struct keeper_vm *v)
 		no_memory(v);
 		return;
 	}
-	op->request.timeout_ms = (uint32_t)k->conf.start_timeout_ms;
-	op->request.flags = plain ? VM_FLAG_PLAIN : 0;
+	op->request.timeout_ms = (uint32_t)start_timeout_ms(v);
+	op->request.flags = start_flags(v, set);
 	(void)str_copy(op->request.key_line, plain ? k->admin_line : k->delivery_line);
 	op->request.start_cpus = set->cpus;
 	op->request.start_memory_mib = set->memory_mib;

@@ -91,7 +91,7 @@ void grant_end(struct keeper_vm *v, const char *reason)
 	struct client *c;
 	struct error e = ERROR_INIT;
 
-	if (!v->op || v->op->request.head.type != VM_GRANT)
+	if (!v->op || (v->op->request.head.type != VM_GRANT && v->op->request.head.type != VM_WAKE))
 		return;
 	c = client_find(v->k, v->op->client);
 	v->op = op_cancel(v->op);

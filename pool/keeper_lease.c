@@ -155,14 +155,34 @@ static int lease_vm(struct client *c, struct keeper_vm *v, struct error *e)
 		return r;
 	if (d.bound)
 		v->bound_client = c->id;
-	if (in->text[0] && !inspect) {
-		r = grant_begin(c, v, e);
-		if (r < 0 && lease_runs(v))
-			keeper_note(v, HAPPENING_DOUBT, e->text);
-		return r;
+	if (!vm_sleeps(&v->row))
+		return lease_hand_over(c, v, e);
+	r = wake_begin(c, v, e);
+	if (r < 0)
+		keeper_note(v, HAPPENING_DOUBT, e->text);
+	return r;
+}
+
+int lease_hand_over(struct client *c, struct keeper_vm *v, struct error *e)
+{
+	int r;
+
+	if (!c || !c->request.text[0] || v->row.state != STATE_LEASED) {
+		lease_reply(c, v);
+		return 0;
 	}
-	lease_reply(c, v);
-	return 0;
+	r = grant_begin(c, v, e);
+	if (r < 0 && lease_runs(v))
+		keeper_note(v, HAPPENING_DOUBT, e->text);
+	return r;
+}
+
+/* As explain(), and what happened to VMs that it nearly had. */
+static int explain_all(const struct client *c, struct error *e)
+{
+	int r = explain(c->k, &c->request, e);
+
+	return c->failure[0] ? error_set(e, -r, "%s; %s", c->failure, e->text) : r;
 }
 
 static int on_waited(sd_event_source *s, uint64_t us, void *userdata)
@@ -170,9 +190,41 @@ static int on_waited(sd_event_source *s, uint64_t us, void *userdata)
 	struct client *c = userdata;
 	struct error e = ERROR_INIT;
 
-	(void)explain(c->k, &c->request, &e);
+	(void)explain_all(c, &e);
 	client_reply_error(c, &e);
 	return 0;
+}
+
+/* The time that is left of its wait puts it back into the queue, where it stands before those who asked after it. */
+static int wait_in_queue(struct client *c, struct error *e)
+{
+	const uint64_t now = clock_boot_us();
+
+	client_wait(c, CLIENT_LEASE);
+	if (c->until_us <= now)
+		return 0;
+	return loop_timer(c->k->event, &c->deadline, (c->until_us - now + 999) / 1000, on_waited, c, e);
+}
+
+void lease_again(struct client *c, const struct keeper_vm *v, const char *reason)
+{
+	struct error e = ERROR_INIT;
+
+	c->failed_wakes++;
+	if (str_format(c->failure, "%s could not be woken: %s", v->row.name, reason) < 0)
+		(void)str_format(c->failure, "%s could not be woken", v->row.name);
+	client_progress(c, c->failure);
+	if (c->gone)
+		return;
+	if (c->until_us <= clock_boot_us() && c->failed_wakes >= KEEPER_WAKE_TRIES)
+		(void)error_set(&e, EAGAIN, "%s; no more than %d VMs are tried", c->failure, KEEPER_WAKE_TRIES);
+	else if (wait_in_queue(c, &e) == 0)
+		lessees_serve(c->k);
+	/* Without time left there is no timer that would end it. */
+	if (!e.code && c->wait == CLIENT_LEASE && !c->deadline)
+		(void)explain_all(c, &e);
+	if (e.code)
+		client_reply_error(c, &e);
 }
 
 static int check_times(const struct keeper_request *in, struct error *e)
@@ -210,6 +262,7 @@ static int inspect(struct request *r, struct error *e)
 
 int serve_lease(struct request *r, struct error *e)
 {
+	struct error timer = ERROR_INIT;
 	struct keeper_vm *v;
 	int code;
 
@@ -220,6 +273,10 @@ int serve_lease(struct request *r, struct error *e)
 		return code;
 	if (r->in->flags & KEEPER_FLAG_BROKEN)
 		return inspect(r, e);
+	r->client->asked = ++r->k->next_ask;
+	r->client->until_us = clock_boot_us() + r->in->wait_ms * 1000;
+	r->client->failed_wakes = 0;
+	r->client->failure[0] = '\0';
 	/* Those who wait already come first. */
 	lessees_serve(r->k);
 	v = pick(r->k, r->in);
@@ -230,9 +287,10 @@ int serve_lease(struct request *r, struct error *e)
 	code = explain(r->k, r->in, e);
 	if (code != -EAGAIN || r->in->wait_ms == 0)
 		return code;
-	client_wait(r->client, CLIENT_LEASE);
-	if (loop_timer(r->k->event, &r->client->deadline, r->in->wait_ms, on_waited, r->client, e) < 0)
+	if (wait_in_queue(r->client, &timer) < 0) {
+		*e = timer;
 		return -e->code;
+	}
 	client_progress(r->client, e->text);
 	return REPLY_LATER;
 }

@@ -22,6 +22,13 @@
 #define KEEPER_CHECK_TIMEOUT_MS 180000 /* starts a guest to see whether KVM is real */
 #define KEEPER_ASK_TIMEOUT_MS 30000 /* filter, list: a connection to libvirt alone may take seconds */
 #define KEEPER_RESULT_GRACE_MS 2000 /* from a child's result to its end */
+/*
+ * A holder waits meanwhile. Three in a row and their graces have to fit into what the runner service waits for a lease
+ * (QUICK_TIMEOUT_MS in manager/keeper_link.c).
+ */
+#define KEEPER_WAKE_TIMEOUT_MS 15000
+#define KEEPER_WAKE_GRACE_MS 2000 /* on top; boxery-vm keeps the first itself, and knows the step */
+#define KEEPER_WARM_START_MS 120000 /* on top of BOXERY_START_TIMEOUT: a first warm start captures and restores as well */
 #define KEEPER_CONNECT_TIMEOUT_MS 10000
 #define KEEPER_DELIVER_TIMEOUT_MS 60000
 #define KEEPER_DELIVER_GRACE_MS 1000
@@ -53,6 +60,8 @@
 #define KEEPER_RATE_MAX 1000000 /* of any rate in pool_settings */
 
 #define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */
+#define KEEPER_WAKES_MAX 16 /* VMs woken at once, beside all that: somebody waits for each of them */
+#define KEEPER_WAKE_TRIES 3 /* VMs tried for one LEASE whose wait is over */
 #define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */
 #define KEEPER_ENTRIES_MAX 4096 /* VM_ENTRYs one listing may have */
 #define KEEPER_READ_BATCH 64 /* messages read from one child before others have their turn */

@@ -5,9 +5,10 @@
  * result with code 0 arrived. Ends without one (crash, deadline, garbage) are failures with words of our own. After its
  * result a child has a moment to end by itself.
  *
- * Three classes share the machine. Work (starts, captures) and resets count against BOXERY_PARALLEL together, but one reset
+ * Four classes share the machine. Work (starts, captures) and resets count against BOXERY_PARALLEL together, but one reset
  * more may run: starts that hang must not keep a guest alive that has to go. What only asks, and the short things an admin
- * does, have a limit of their own. An op that changes a VM is the VM's only one (keeper_vm.op).
+ * does, have a limit of their own, and so have wake-ups, which come before all others. An op that changes a VM is the VM's
+ * only one (keeper_vm.op).
  *
  * One that hangs must not hold the others up until its deadline: when a third of its time is over it still runs, but does not
  * hold its place any more (op.slow). Only so many may do that at once, so that a host where everything hangs is not filled
@@ -47,6 +48,8 @@ static unsigned *op_class(const struct op *op)
 
 	if (verb == VM_RESET)
 		return &op->k->resets_running;
+	if (verb == VM_WAKE)
+		return &op->k->wakes_running;
 	return verb == VM_START || verb == VM_CAPTURE ? &op->k->work_running : &op->k->asks_running;
 }
 
@@ -86,6 +89,8 @@ static bool op_may_run(const struct op *op)
 
 	if (class == &k->asks_running)
 		return k->asks_running < KEEPER_ASKS_MAX;
+	if (class == &k->wakes_running)
+		return k->wakes_running < KEEPER_WAKES_MAX;
 	return both < k->conf.parallel + (class == &k->resets_running ? 1 : 0);
 }
 
@@ -95,7 +100,7 @@ bool ops_room(const struct keeper *k)
 	unsigned waiting = 0;
 
 	TAILQ_FOREACH(op, &k->ops, link)
-		waiting += !op->running && op_class(op) != &k->asks_running;
+		waiting += !op->running && op_class(op) != &k->asks_running && op_class(op) != &k->wakes_running;
 	return k->work_running + k->resets_running + waiting < k->conf.parallel;
 }
 
@@ -161,6 +166,7 @@ static void op_free(struct op *op)
 {
 	listing_free(&op->listing);
 	json_decref(op->document);
+	free(op->rows);
 	free(op);
 }
 
@@ -223,6 +229,23 @@ static int on_grace(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
+/* Kept for one commit at the end, since somebody waits for that; without memory the row is lost. */
+static void keep_step(struct op *op, const struct keeper_vm *v, const struct vm_step *step)
+{
+	struct event_row *rows = reallocarray(op->rows, op->n_rows + 1, sizeof(*rows));
+
+	if (!rows)
+		return;
+	op->rows = rows;
+	rows[op->n_rows] = (struct event_row){.wall_us = clock_wall_us(), .boot_us = clock_boot_us(),
+			.generation = v->row.generation, .took_us = step->took_us};
+	(void)str_copy(rows[op->n_rows].vm, v->row.name);
+	(void)str_copy(rows[op->n_rows].lease, v->row.lease);
+	(void)str_copy(rows[op->n_rows].kind, step->step);
+	(void)str_copy(rows[op->n_rows].text, step->text);
+	op->n_rows++;
+}
+
 static void op_step(struct op *op, const struct vm_step *step)
 {
 	struct keeper_vm *v = op->request.name[0] ? keeper_find(op->k, op->request.name) : NULL;
@@ -242,7 +265,9 @@ static void op_step(struct op *op, const struct vm_step *step)
 			op->document = json_array();
 		(void)json_array_append_new(op->document, check);
 	}
-	if (v)
+	if (v && op_verb(op) == VM_WAKE)
+		keep_step(op, v, step);
+	else if (v)
 		keeper_record(v, step->step, step->text, step->took_us);
 	if (v && op->exclusive)
 		keeper_progress(v, op->client, text);
@@ -369,15 +394,20 @@ static int op_start(struct op *op, struct error *e)
 	return r < 0 ? r : 0;
 }
 
-/* The first that may run; starting one can end another, so the list is walked anew each time. */
+/* The first that may run, a wake-up before all others; starting one can end another, so the list is walked anew each time. */
 static struct op *next_op(struct keeper *k)
 {
-	struct op *op;
+	struct op *op, *first = NULL;
 
-	TAILQ_FOREACH(op, &k->ops, link)
-		if (!op->running && op_may_run(op))
+	TAILQ_FOREACH(op, &k->ops, link) {
+		if (op->running || !op_may_run(op))
+			continue;
+		if (op_verb(op) == VM_WAKE)
 			return op;
-	return NULL;
+		if (!first)
+			first = op;
+	}
+	return first;
 }
 
 void ops_run(struct keeper *k)

@@ -22,7 +22,7 @@ static struct pool_row *find(const struct keeper *k, const char *name)
 
 const struct pool_settings *pool_settings(const struct keeper *k, const char *pool)
 {
-	static const struct pool_settings nothing;
+	static const struct pool_settings nothing = {.start = POOL_START_WARM, .standby = POOL_STANDBY_PAUSED};
 	const struct pool_row *p = pool[0] ? find(k, pool) : NULL;
 
 	return p ? &p->set : &nothing;
@@ -80,6 +80,12 @@ static void take(uint32_t *to, uint32_t wanted)
 		*to = wanted == POOL_SETTING_NONE ? 0 : wanted;
 }
 
+static void take_word(uint32_t *to, uint32_t wanted, uint32_t usual)
+{
+	if (wanted)
+		*to = wanted == POOL_SETTING_NONE ? usual : wanted;
+}
+
 static int check_range(const char *what, uint32_t value, uint32_t min, uint32_t max, struct error *e)
 {
 	if (value == 0 || (value >= min && value <= max))
@@ -107,6 +113,9 @@ static int check_settings(const struct pool_settings *set, struct error *e)
 		r = check_range("VMs reserved for " HOLDER_SERVICE, set->reserve_service, 1, STORE_VMS_MAX, e);
 	if (r == 0)
 		r = check_range("VMs reserved for " HOLDER_ONCE, set->reserve_local, 1, STORE_VMS_MAX, e);
+	if (r == 0 && (!pool_start_to_string((enum pool_start)set->start) ||
+				      !pool_standby_to_string((enum pool_standby)set->standby)))
+		r = error_set(e, EINVAL, "a pool's VMs start warm or cold, and wait paused or running");
 	return r;
 }
 
@@ -114,13 +123,10 @@ int serve_pool_set(struct request *r, struct error *e)
 {
 	const struct pool_settings *in = &r->in->settings;
 	struct pool_row row = {0};
-	const struct pool_row *now;
 	int code;
 
 	(void)str_copy(row.name, r->in->pool[0] ? r->in->pool : POOL_DEFAULT);
-	now = find(r->k, row.name);
-	if (now)
-		row.set = now->set;
+	row.set = *pool_settings(r->k, row.name);
 	take(&row.set.cpus, in->cpus);
 	take(&row.set.memory_mib, in->memory_mib);
 	take(&row.set.disk_mib_per_s, in->disk_mib_per_s);
@@ -128,14 +134,18 @@ int serve_pool_set(struct request *r, struct error *e)
 	take(&row.set.net_kib_per_s, in->net_kib_per_s);
 	take(&row.set.reserve_service, in->reserve_service);
 	take(&row.set.reserve_local, in->reserve_local);
+	take_word(&row.set.start, in->start, POOL_START_WARM);
+	take_word(&row.set.standby, in->standby, POOL_STANDBY_PAUSED);
 	code = check_settings(&row.set, e);
 	if (code == 0)
 		code = store_pool_put(r->k->store, &row, e);
 	if (code == 0)
 		code = pools_load(r->k, e);
 	if (code == 0) {
-		log_info("pool %s: cpus %u, memory %u MiB, disk %u MiB/s, %u operations/s, network %u KiB/s, reserved: service %u, "
-			 "local %u (0: not set)", row.name, row.set.cpus, row.set.memory_mib, row.set.disk_mib_per_s,
+		log_info("pool %s: starts %s, waits %s, cpus %u, memory %u MiB, disk %u MiB/s, %u operations/s, network %u KiB/s, "
+			 "reserved: service %u, local %u (0: not set)", row.name,
+				pool_start_to_string((enum pool_start)row.set.start),
+				pool_standby_to_string((enum pool_standby)row.set.standby), row.set.cpus, row.set.memory_mib, row.set.disk_mib_per_s,
 				row.set.disk_iops, row.set.net_kib_per_s, row.set.reserve_service, row.set.reserve_local);
 		keeper_kick(r->k); /* somebody who waits may have been let through */
 	}
@@ -157,11 +167,12 @@ static json_t *pool_json(const struct keeper *k, const char *name)
 		leased += state_has_lease(v->row.state);
 		broken += v->row.state == STATE_BROKEN;
 	}
-	return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "name", name, "vms", n, "ready", ready, "leased",
+	return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s}", "name", name, "vms", n, "ready", ready, "leased",
 			leased, "broken", broken, "cpus", (json_int_t)set->cpus, "memory_mib", (json_int_t)set->memory_mib,
 			"disk_mib_per_s", (json_int_t)set->disk_mib_per_s, "disk_iops", (json_int_t)set->disk_iops,
 			"net_kib_per_s", (json_int_t)set->net_kib_per_s, "reserve_service", (json_int_t)set->reserve_service,
-			"reserve_local", (json_int_t)set->reserve_local);
+			"reserve_local", (json_int_t)set->reserve_local, "start", pool_start_to_string((enum pool_start)set->start),
+			"standby", pool_standby_to_string((enum pool_standby)set->standby));
 }
 
 static bool is_first(const struct keeper *k, size_t vm)

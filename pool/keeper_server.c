@@ -33,12 +33,25 @@ struct client *client_find(struct keeper *k, uint64_t id)
 	return NULL;
 }
 
+/* Nearly always at the end: only who comes back, because a VM could not be woken, asked before others. */
+static void stand_in_queue(struct client *c)
+{
+	struct client *before = TAILQ_LAST(&c->k->lessees, client_list);
+
+	while (before && before->asked > c->asked)
+		before = TAILQ_PREV(before, client_list, queue);
+	if (before)
+		TAILQ_INSERT_AFTER(&c->k->lessees, before, c, queue);
+	else
+		TAILQ_INSERT_HEAD(&c->k->lessees, c, queue);
+}
+
 void client_wait(struct client *c, enum client_wait wait)
 {
 	if (c->wait == CLIENT_LEASE && wait != CLIENT_LEASE)
 		TAILQ_REMOVE(&c->k->lessees, c, queue);
 	if (c->wait != CLIENT_LEASE && wait == CLIENT_LEASE)
-		TAILQ_INSERT_TAIL(&c->k->lessees, c, queue);
+		stand_in_queue(c);
 	c->wait = wait;
 	if (wait != CLIENT_VMS)
 		c->awaits = 0;

@@ -229,23 +229,28 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 	keeper_kick(k);
 }
 
+static bool is_coming_up(const struct keeper_vm *v)
+{
+	return v->row.state == STATE_STARTING || (v->row.state == STATE_LEASED && vm_sleeps(&v->row));
+}
+
 static int on_stopped_grace(sd_event_source *source, uint64_t us, void *userdata)
 {
 	struct keeper_vm *v = userdata;
 
 	v->stopped = sd_event_source_disable_unref(v->stopped);
-	if (v->row.state == STATE_STARTING && v->row.generation == v->stopped_generation)
+	if (is_coming_up(v) && v->row.generation == v->stopped_generation)
 		keeper_life_ended(v, v->stopped_generation, HAPPENING_STOPPED, NULL, "the domain stopped while it was started");
 	return 0;
 }
 
 /*
- * A start that fails ends its domain itself, and libvirt's word of that may come before the start's own, which has the
- * step and the reason. So the start is heard first, for a while.
+ * A start or a wake-up that fails ends its domain itself, and libvirt's word of that may come before its own, which has the
+ * step and the reason. So that is heard first, for a while.
  */
 static bool start_will_say(struct keeper_vm *v, uint64_t generation)
 {
-	if (v->row.state != STATE_STARTING || !v->op)
+	if (!is_coming_up(v) || !v->op)
 		return false;
 	v->stopped_generation = generation;
 	return v->stopped || loop_timer(v->k->event, &v->stopped, KEEPER_STOPPED_GRACE_MS, on_stopped_grace, v, NULL) == 0;

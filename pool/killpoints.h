@@ -16,6 +16,7 @@
  *   spawned-VERB       a child of boxery-vm was started ("spawned-START")
  *   result-VERB        its result is in memory only
  *   life-recorded      START: key and address are in the store, STARTED is not
+ *   wake-recorded      LEASE of a VM in standby: it is awake, key and address are in the store, nobody was answered
  *   filter-checked     DELIVER: the filter was found active
  *   connected          DELIVER: the socket to the guest is connected
  *   deliver-spawned    DELIVER: the child has the secret

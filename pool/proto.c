@@ -10,6 +10,18 @@ static const char *const registration_words[] = {
 };
 STRING_TABLE(registration, enum registration, registration_words, REGISTRATION_COUNT);
 
+static const char *const pool_start_words[] = {
+	[POOL_START_WARM] = "warm",
+	[POOL_START_COLD] = "cold",
+};
+STRING_TABLE(pool_start, enum pool_start, pool_start_words, POOL_START_COUNT);
+
+static const char *const pool_standby_words[] = {
+	[POOL_STANDBY_PAUSED] = "paused",
+	[POOL_STANDBY_RUNNING] = "running",
+};
+STRING_TABLE(pool_standby, enum pool_standby, pool_standby_words, POOL_STANDBY_COUNT);
+
 _Static_assert(sizeof(struct keeper_request) <= MSG_MAX && sizeof(struct keeper_reply) <= MSG_MAX &&
 				sizeof(struct keeper_event) <= MSG_MAX,
 		"a message is larger than a packet may be");

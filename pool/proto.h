@@ -49,13 +49,14 @@
  *
  * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
  * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, or why it is not, kept_for_ms, clean_of: whose clean state it starts from,
+ *          waits: how a READY VM waits for a holder, "paused" or "running", else "",
  *          trouble: what is wrong with its files or domain right now, as libvirt or the host show it)
  *          name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
  *          (what libvirt said last) work (operation under way, or "") lease holder since age_ms (-1: of another boot)
  * leases   lease vm pool holder scope runner_name generation runner_id registration open bound state (of its VM while open;
  *          an open lease of a RESETTING VM has ended and is closed with the reset) opened closed expires_in_ms job outcome
  *          end_reason
- * pools    name vms ready leased broken, and the settings under their names (0: none set)
+ * pools    name vms ready leased broken, and the settings under their names (0: none set; start and standby are words)
  */
 #include "base/parse.h"
 #include "linux/msg.h"
@@ -137,7 +138,17 @@ struct pool_settings {
 	uint32_t disk_mib_per_s, disk_iops;       /* each VM's disk, reads and writes together */
 	uint32_t net_kib_per_s;                   /* each VM's network, each way */
 	uint32_t reserve_service, reserve_local;  /* VMs for HOLDER_SERVICE and for HOLDER_ONCE */
+	uint32_t start;                           /* enum pool_start */
+	uint32_t standby;                         /* enum pool_standby */
 };
+/* How a VM starts: from its memory image, or by booting. A start after one that has failed is cold in either case. */
+enum pool_start { POOL_START_WARM = 1, POOL_START_COLD, POOL_START_COUNT };
+const char *pool_start_to_string(enum pool_start v); /* warm cold */
+int pool_start_from_string(const char *s, enum pool_start *ret);
+/* How a warm VM waits for a holder. */
+enum pool_standby { POOL_STANDBY_PAUSED = 1, POOL_STANDBY_RUNNING, POOL_STANDBY_COUNT };
+const char *pool_standby_to_string(enum pool_standby v); /* paused running */
+int pool_standby_from_string(const char *s, enum pool_standby *ret);
 
 struct keeper_request {
 	struct msg_head head;

@@ -47,6 +47,7 @@ static const char *const happening_words[] = {
 	[HAPPENING_KEEP] = "KEEP",
 	[HAPPENING_INSPECT] = "INSPECT",
 	[HAPPENING_SHORT_LIFE] = "SHORT_LIFE",
+	[HAPPENING_WAKE_FAILED] = "WAKE_FAILED",
 };
 STRING_TABLE(happening, enum vm_happening, happening_words, HAPPENING_COUNT);
 
@@ -103,7 +104,7 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_STARTING][HAPPENING_DOUBT] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 	[STATE_STARTING][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET),
 
-	[STATE_READY][HAPPENING_LEASE] = GO(LEASED, NONE, .opens_lease = true),
+	[STATE_READY][HAPPENING_LEASE] = GO(LEASED, WAKE, .opens_lease = true),
 	[STATE_READY][HAPPENING_STOPPED] = GO(RESETTING, RESET),
 	[STATE_READY][HAPPENING_SHORT_LIFE] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 	[STATE_READY][HAPPENING_DEADLINE] = GO(RESETTING, RESET),
@@ -111,6 +112,7 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	[STATE_READY][HAPPENING_MAINTAIN] = GO(MAINTENANCE, CAPTURE),
 
 	[STATE_LEASED][HAPPENING_DELIVER] = GO(DELIVERED, DELIVER),
+	[STATE_LEASED][HAPPENING_WAKE_FAILED] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 	[STATE_LEASED][HAPPENING_INTERRUPTED] =
 		GO(RESETTING, RESET), /* got nothing; a life under delivery is adopted */
 	LEASE_ENDS(LEASED),
@@ -151,7 +153,7 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 };
 /* Whoever adds a state or a happening has to come here and to the expectations in tests/unit/test_state.c. */
 _Static_assert(ARRAY_SIZE(edges) == STATE_COUNT, "edges: a state without a row");
-_Static_assert(STATE_COUNT == 12 && HAPPENING_COUNT == 23, "edges: go through the table for the new value");
+_Static_assert(STATE_COUNT == 12 && HAPPENING_COUNT == 24, "edges: go through the table for the new value");
 
 bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret)
 {

@@ -6,7 +6,8 @@
  *
  * Failures are counted in a row: `attempts` grows with every failed start and every failed reset, is kept
  * through COLD and STARTING, and only READY (or an admin's hand) clears it. A VM that was READY for no more than a
- * moment (SHORT_LIFE) never was: its count goes on where READY had cleared it. A failed start always goes to
+ * moment (SHORT_LIFE) never was: its count goes on where READY had cleared it. Nor was one that waited in standby
+ * and could not be woken for its lease (WAKE_FAILED). A failed start always goes to
  * RESETTING first, so that a VM is off when it becomes BROKEN; the verdict falls where the reset ends
  * (RESET_DONE or RESET_FAILED at STATE_ATTEMPTS_MAX). A lease is opened by READY -> LEASED, or by BROKEN ->
  * MAINTENANCE for an admin who looks, and closed where the reset ends, in COLD or in BROKEN.
@@ -22,9 +23,12 @@ enum vm_state {
 	STATE_COLD,
 	/* A start is under way or was lost. The only way into READY is from here, after the check. */
 	STATE_STARTING,
-	/* Clean, checked, nobody's. The only state that can be leased. */
+	/*
+	 * Clean, checked, nobody's. The only state that can be leased. It runs, or it is paused (standby): then it
+	 * has no host key yet, since what makes it a life of its own is done when it is woken.
+	 */
 	STATE_READY,
-	/* A holder has it, no secret has left the host yet, nobody's key is in the guest. */
+	/* A holder has it, or will when it is awake; no secret has left the host yet, nobody's key is in the guest. */
 	STATE_LEASED,
 	/* The secret, or the holder's key, may have left the host. Nothing the guest says is believed from here on. */
 	STATE_DELIVERED,
@@ -81,6 +85,7 @@ enum vm_happening {
 	HAPPENING_KEEP,	       /* a lease ends, and an admin has asked to keep its VM */
 	HAPPENING_INSPECT,     /* an admin leases a BROKEN VM to look at it */
 	HAPPENING_SHORT_LIFE,  /* STOPPED or DOUBT within seconds of becoming READY */
+	HAPPENING_WAKE_FAILED, /* it was leased out of standby, and did not come out of it */
 	HAPPENING_COUNT
 };
 const char *happening_to_string(enum vm_happening v); /* "START" ... */
@@ -91,6 +96,7 @@ int happening_from_string(const char *s, enum vm_happening *ret);
 enum state_effect { /* what the keeper does after the commit */
 	EFFECT_NONE,
 	EFFECT_START,
+	EFFECT_WAKE, /* a VM in standby; nothing for one that runs */
 	EFFECT_DELIVER,
 	EFFECT_RESET,
 	EFFECT_CAPTURE,
@@ -109,7 +115,7 @@ struct state_change {
  * Returns true and fills *ret when the happening changes something in this state; false: ignored, *ret
  * untouched. An edge may lead to the state it comes from: PLAIN on START (a new generation), RESETTING on a
  * failed or interrupted reset, KEPT when the host was restarted (its time counts anew). `attempts` is the
- * row's count; for SHORT_LIFE the one that READY had cleared.
+ * row's count; for SHORT_LIFE and WAKE_FAILED the one that READY had cleared.
  */
 bool state_next(enum vm_state from, enum vm_happening what, int32_t attempts, struct state_change *ret);
 bool state_has_lease(enum vm_state s); /* a holder has it: LEASED, DELIVERED, BUSY */

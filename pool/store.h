@@ -45,15 +45,16 @@ struct vm_row {
 	enum vm_state state;
 	uint64_t generation;
 	int32_t attempts;
-	int32_t cleared; /* what READY made of attempts: a SHORT_LIFE goes on from there */
+	int32_t cleared; /* what READY made of attempts: a SHORT_LIFE or a WAKE_FAILED goes on from there */
 	char evidence[REASON_MAX];		 /* of BROKEN and KEPT: where the overlay is kept, or "" */
 	char step[STEP_MAX], reason[REASON_MAX]; /* of the last failure; cleared by READY */
-	char host_key[512], address[46];	 /* of this life */
+	char host_key[512], address[46];	 /* of this life; of one in standby "" until it is woken */
 	uint64_t since_boot_us, since_wall_us;	 /* when the state was entered */
 	char since_boot_id[BOOT_ID_MAX];
 	char lease[LEASE_ID_MAX]; /* the open lease, or "" */
 	bool removing;		  /* an admin wants it gone: once it is at rest it is removed, whoever is killed meanwhile */
 };
+bool vm_sleeps(const struct vm_row *v); /* READY in standby, or LEASED and not awake yet */
 
 struct lease_row {
 	char id[LEASE_ID_MAX], vm[VM_NAME_MAX], pool[VM_NAME_MAX], holder[HOLDER_MAX], scope[SCOPE_MAX];
@@ -93,6 +94,13 @@ int store_vm_each(
 int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key,
 	const char *address, struct error *e); /* what a start found out; only while STARTING or PLAIN, with
 						  that generation: else -ESTALE */
+struct event_row;
+/*
+ * What a wake-up found out, and its steps, in one commit: the VM has lived, and a later
+ * failure is the first in its row. Only while LEASED and asleep, with that generation: else -ESTALE.
+ */
+int store_vm_woken(struct store *s, const char *name, uint64_t generation, const char *host_key, const char *address,
+	const struct event_row *steps, size_t n_steps, struct error *e);
 
 struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be NULL as well */
 	const char *step, *reason;
@@ -141,7 +149,7 @@ int store_lease_keep(struct store *s, const char *id, uint64_t keep_ms, struct e
 
 struct pool_row {
 	char name[VM_NAME_MAX];
-	struct pool_settings set; /* 0: no limit; never POOL_SETTING_NONE */
+	struct pool_settings set; /* 0: no limit, warm, paused; never POOL_SETTING_NONE. As read: start and standby are never 0 */
 };
 /* Replaces the pool's row; one without any setting is removed. A pool that is not stored has none. */
 int store_pool_put(struct store *s, const struct pool_row *p, struct error *e);
@@ -156,6 +164,8 @@ struct event_row {
 	uint64_t id, wall_us, boot_us, generation, took_us;
 	char vm[VM_NAME_MAX], lease[LEASE_ID_MAX], kind[STEP_MAX], text[REASON_MAX];
 };
+/* Several of one VM, with times of their own, in one commit; their ids are not read. */
+int store_events(struct store *s, const struct event_row *v, size_t n, struct error *e);
 /* Oldest first. lease: all events of that lease, and the reset and start that followed it; else vm, or NULL
  * for all: the newest `limit` (0: STORE_EVENTS_PER_VM_MAX). */
 int store_event_each(struct store *s, const char *vm, const char *lease, unsigned limit,

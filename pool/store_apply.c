@@ -22,6 +22,12 @@ static int check_detail(enum vm_happening what, const struct store_detail *d, st
 	return 0;
 }
 
+/* READY has cleared the count too early. */
+static bool counts_from_cleared(enum vm_happening what)
+{
+	return what == HAPPENING_SHORT_LIFE || what == HAPPENING_WAKE_FAILED;
+}
+
 /* What the row will be. */
 static void next_row(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
 	const struct state_change *c, const char *boot_id, struct vm_row *v)
@@ -32,8 +38,9 @@ static void next_row(const struct vm_row *before, enum vm_happening what, const 
 	*v = *before;
 	v->state = c->to;
 	v->attempts = c->attempts;
-	/* A life that was ended by anything but itself is no part of a row of failures. */
-	v->cleared = what == HAPPENING_STARTED ? before->attempts : 0;
+	/* A life that was ended by anything but itself is no part of a row of failures; one that sleeps has yet to begin. */
+	if (what != HAPPENING_LEASE || !vm_sleeps(before))
+		v->cleared = what == HAPPENING_STARTED ? before->attempts : 0;
 	if (c->new_generation) {
 		v->generation++;
 		v->host_key[0] = v->address[0] = '\0';
@@ -146,7 +153,7 @@ int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_
 		return r;
 	if ((generation != 0 && generation != before.generation) ||
 		!state_next(before.state, what,
-			what == HAPPENING_SHORT_LIFE ? before.cleared : before.attempts, &c))
+			counts_from_cleared(what) ? before.cleared : before.attempts, &c))
 		return 0;
 	r = check_detail(what, d, e);
 	if (r < 0)

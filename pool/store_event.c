@@ -30,8 +30,7 @@ static int prune(struct store *s, const char *vm, struct error *e)
 	return r < 0 ? r : 0;
 }
 
-int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,
-	const char *text, uint64_t took_us, uint64_t *ret_id, struct error *e)
+static int insert(struct store *s, const struct event_row *v, const char *kind, const char *text, struct error *e)
 {
 	static const char sql[] =
 		"INSERT INTO events (vm_id, wall_us, boot_us, vm, lease, generation, kind, text, took_us)"
@@ -44,20 +43,40 @@ int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t
 	int r = query_start(&q, s, sql, e);
 	if (r < 0)
 		return r;
-	query_text(&q, vm);
-	query_u64(&q, clock_wall_us());
-	query_u64(&q, clock_boot_us());
-	query_text(&q, lease);
-	query_u64(&q, generation);
+	query_text(&q, v->vm);
+	query_u64(&q, v->wall_us);
+	query_u64(&q, v->boot_us);
+	query_text(&q, v->lease);
+	query_u64(&q, v->generation);
 	query_text(&q, shown_kind);
 	query_text(&q, shown_text);
-	query_u64(&q, took_us);
+	query_u64(&q, v->took_us);
 	r = query_run(&q, e);
+	return r < 0 ? r : 0;
+}
+
+int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,
+	const char *text, uint64_t took_us, uint64_t *ret_id, struct error *e)
+{
+	struct event_row v = {
+		.wall_us = clock_wall_us(), .boot_us = clock_boot_us(), .generation = generation, .took_us = took_us};
+
+	if (str_copy(v.vm, vm ? vm : "") < 0 || str_copy(v.lease, lease ? lease : "") < 0)
+		return error_set(e, ENAMETOOLONG, "an event of a VM or a lease with a name longer than any has");
+	int r = insert(s, &v, kind, text, e);
 	if (r < 0)
 		return r;
 	if (ret_id)
 		*ret_id = (uint64_t)sqlite3_last_insert_rowid(s->db);
 	return prune(s, vm, e);
+}
+
+int store_events_add(struct store *s, const struct event_row *v, size_t n, struct error *e)
+{
+	int r = 0;
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = insert(s, &v[i], v[i].kind, v[i].text, e);
+	return r == 0 && n ? prune(s, v[0].vm, e) : r;
 }
 
 int store_event(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,
@@ -68,6 +87,16 @@ int store_event(struct store *s, const char *vm, const char *lease, uint64_t gen
 	int r = transaction_start(&t, s, e);
 	if (r == 0)
 		r = store_event_add(s, vm, lease, generation, kind, text, took_us, NULL, e);
+	return r < 0 ? r : transaction_commit(&t, e);
+}
+
+int store_events(struct store *s, const struct event_row *v, size_t n, struct error *e)
+{
+	CLEANUP_TRANSACTION struct transaction t = {0};
+
+	int r = transaction_start(&t, s, e);
+	if (r == 0)
+		r = store_events_add(s, v, n, e);
 	return r < 0 ? r : transaction_commit(&t, e);
 }
 

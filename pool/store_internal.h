@@ -5,7 +5,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x626f7879 /* "boxy" */
-#define STORE_VERSION 3			/* of the schema: PRAGMA user_version */
+#define STORE_VERSION 4			/* of the schema: PRAGMA user_version */
 #define STORE_STATEMENTS_MAX 64
 
 struct store {
@@ -69,6 +69,7 @@ int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct err
 /* For use inside a transaction. */
 int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,
 	const char *text, uint64_t took_us, uint64_t *ret_id, struct error *e);
+int store_events_add(struct store *s, const struct event_row *v, size_t n, struct error *e); /* of one VM; ids are not read */
 int store_lease_open(struct store *s, const struct vm_row *vm, const struct store_detail *d,
 	char ret_id[LEASE_ID_MAX], struct error *e);
 int store_lease_delivered(struct store *s, const struct vm_row *vm, struct error *e);

@@ -3,18 +3,29 @@
 #include <errno.h>
 
 #define POOL_COLUMNS                                                                                         \
-	"name, cpus, memory_mib, disk_mib_per_s, disk_iops, net_kib_per_s, reserve_service, reserve_local"
+	"name, cpus, memory_mib, disk_mib_per_s, disk_iops, net_kib_per_s, reserve_service, reserve_local, start, standby"
+
+static const char *start_word(const struct pool_settings *p)
+{
+	return pool_start_to_string(p->start == POOL_START_COLD ? POOL_START_COLD : POOL_START_WARM);
+}
+
+static const char *standby_word(const struct pool_settings *p)
+{
+	return pool_standby_to_string(p->standby == POOL_STANDBY_RUNNING ? POOL_STANDBY_RUNNING : POOL_STANDBY_PAUSED);
+}
 
 static bool is_empty(const struct pool_settings *p)
 {
 	return (p->cpus | p->memory_mib | p->disk_mib_per_s | p->disk_iops | p->net_kib_per_s | p->reserve_service |
-		       p->reserve_local) == 0;
+		       p->reserve_local) == 0 &&
+	       p->start != POOL_START_COLD && p->standby != POOL_STANDBY_RUNNING;
 }
 
 int store_pool_put(struct store *s, const struct pool_row *p, struct error *e)
 {
 	static const char put_sql[] =
-		"INSERT OR REPLACE INTO pools (" POOL_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+		"INSERT OR REPLACE INTO pools (" POOL_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 	static const char drop_sql[] = "DELETE FROM pools WHERE name = ?1";
 	CLEANUP_QUERY struct query q = {0};
 	bool empty = is_empty(&p->set);
@@ -33,6 +44,8 @@ int store_pool_put(struct store *s, const struct pool_row *p, struct error *e)
 		query_u64(&q, p->set.net_kib_per_s);
 		query_u64(&q, p->set.reserve_service);
 		query_u64(&q, p->set.reserve_local);
+		query_text(&q, start_word(&p->set));
+		query_text(&q, standby_word(&p->set));
 	}
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
@@ -40,6 +53,10 @@ int store_pool_put(struct store *s, const struct pool_row *p, struct error *e)
 
 static int read_row(struct query *q, struct pool_row *p, struct error *e)
 {
+	char start[8], standby[8];
+	enum pool_start how = POOL_START_WARM;
+	enum pool_standby waits = POOL_STANDBY_PAUSED;
+
 	*p = (struct pool_row){0};
 	query_get_text(q, p->name, sizeof(p->name));
 	p->set.cpus = (uint32_t)query_get_u64(q);
@@ -49,6 +66,12 @@ static int read_row(struct query *q, struct pool_row *p, struct error *e)
 	p->set.net_kib_per_s = (uint32_t)query_get_u64(q);
 	p->set.reserve_service = (uint32_t)query_get_u64(q);
 	p->set.reserve_local = (uint32_t)query_get_u64(q);
+	query_get_text(q, start, sizeof(start));
+	query_get_text(q, standby, sizeof(standby));
+	if (pool_start_from_string(start, &how) < 0 || pool_standby_from_string(standby, &waits) < 0)
+		q->rc = SQLITE_CORRUPT;
+	p->set.start = how;
+	p->set.standby = waits;
 	return query_row(q, e);
 }
 

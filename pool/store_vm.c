@@ -287,12 +287,14 @@ int store_vm_raise_generation(struct store *s, const char *name, uint64_t genera
 	return r < 0 ? r : error_set(e, EBUSY, "VM %s has an open lease: its reset comes first", name);
 }
 
-int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key,
+bool vm_sleeps(const struct vm_row *v)
+{
+	return (v->state == STATE_READY || v->state == STATE_LEASED) && v->host_key[0] == '\0';
+}
+
+static int set_life(struct store *s, const char *sql, const char *name, uint64_t generation, const char *host_key,
 	const char *address, struct error *e)
 {
-	static const char sql[] =
-		"UPDATE vms SET host_key = ?3, address = ?4 WHERE name = ?1 AND generation = ?2"
-		" AND state IN ('STARTING', 'PLAIN')";
 	CLEANUP_QUERY struct query q = {0};
 	struct vm_row row = {0};
 
@@ -314,6 +316,32 @@ int store_vm_set_life(struct store *s, const char *name, uint64_t generation, co
 		     : error_set(e, ESTALE, "VM %s is %s in its life %llu, not starting life %llu", name,
 			       state_to_string(row.state), (unsigned long long)row.generation,
 			       (unsigned long long)generation);
+}
+
+int store_vm_set_life(struct store *s, const char *name, uint64_t generation, const char *host_key,
+	const char *address, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE vms SET host_key = ?3, address = ?4 WHERE name = ?1 AND generation = ?2"
+		" AND state IN ('STARTING', 'PLAIN')";
+
+	return set_life(s, sql, name, generation, host_key, address, e);
+}
+
+int store_vm_woken(struct store *s, const char *name, uint64_t generation, const char *host_key, const char *address,
+	const struct event_row *steps, size_t n_steps, struct error *e)
+{
+	static const char sql[] =
+		"UPDATE vms SET host_key = ?3, address = ?4, cleared = 0 WHERE name = ?1 AND generation = ?2"
+		" AND state = 'LEASED' AND host_key = ''";
+	CLEANUP_TRANSACTION struct transaction t = {0};
+
+	int r = transaction_start(&t, s, e);
+	if (r == 0)
+		r = set_life(s, sql, name, generation, host_key, address, e);
+	if (r == 0)
+		r = store_events_add(s, steps, n_steps, e);
+	return r < 0 ? r : transaction_commit(&t, e);
 }
 
 int store_pick_ready(struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e)

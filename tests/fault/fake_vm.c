@@ -10,8 +10,10 @@
  *   noresult | crash | hang do nothing: exit status 3, SIGKILL, never end
  *   linger                  do it, send the result, do not end
  *   garbage | flood | twice what no boxery-vm would send: nonsense, steps without end, two results
- *   badkey | badaddress     START: a result whose life cannot be recorded
- *   dead MS                 START: the domain is gone this long before the result, which says that all is well
+ *   badkey | badaddress     START, WAKE: a result whose life cannot be recorded
+ *   asleep                  START: in standby, whether that was asked for or not; nokey: awake, without a key
+ *   dead MS                 START, WAKE: the domain is gone this long before the result, which says that all is well
+ *   drop MS                 WAKE: the domain is gone this long before the result, which is a failure
  *   shortlife MS            START: the domain is gone this long after the result (its watch says so)
  */
 #include "tests/fault/fake_world.h"
@@ -35,7 +37,7 @@
 #endif
 
 static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
-		"WATCH", "GRANT"};
+		"WATCH", "GRANT", "WAKE"};
 static struct vm_request q;
 static struct vm_result res;
 
@@ -87,9 +89,47 @@ static void write_number(const char *folder, uint64_t a, uint64_t b)
 	world_write(path, text);
 }
 
+/* Tells its life: the stand-in for boxery-deliver writes this down, so that a test sees which lives got a secret. */
+static int give_life(const char *how)
+{
+	(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA+%s+%" PRIu64, q.name, q.generation);
+	for (char *p = res.host_key + 12; *p; p++)
+		if (*p == '-')
+			*p = '/';
+	(void)snprintf(res.address, sizeof(res.address), "127.77.0.%u", 10 + q.slot);
+	if (strcmp(how, "badkey") == 0)
+		(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA\nevil ssh-ed25519 BBBB");
+	if (strcmp(how, "badaddress") == 0)
+		(void)snprintf(res.address, sizeof(res.address), "example.org");
+	if (strcmp(how, "nokey") == 0)
+		res.host_key[0] = '\0';
+	return 0;
+}
+
+/* A life that START has left paused: the second number of its domain is 1. */
+static int do_wake(const char *how)
+{
+	char path[128], line[LINE_MAX_];
+	unsigned asleep = 0;
+
+	if (world_generation("domains", q.name) != q.generation)
+		return failed(ESTALE, "resume", "another life of it runs, or none");
+	if (strncmp(q.key_line, "ssh-ed25519 ", 12) != 0)
+		return failed(EINVAL, "begin", "no key line");
+	path_of(path, "domains", q.name);
+	(void)world_read(path, line, sizeof(line));
+	if (sscanf(line, "%*u %u", &asleep) == 1 && asleep)
+		write_number("domains", q.generation, 0);
+	step("resume", asleep ? "" : "awake already");
+	step("begin", "");
+	step("check", "clean");
+	return give_life(how);
+}
+
 static int do_start(const char *how)
 {
 	uint64_t recorded = world_generation("settings", q.name), running = world_generation("domains", q.name);
+	const bool standby = q.flags & VM_FLAG_STANDBY || strcmp(how, "asleep") == 0;
 
 	if (recorded && recorded - 1 == q.generation && running == q.generation) {
 		step("domain", "runs already");
@@ -108,24 +148,21 @@ static int do_start(const char *how)
 		remove_file("broken");
 		write_number("run", q.generation, 0);
 		step("overlay", "");
-		write_number("domains", q.generation, 0);
+		write_number("domains", q.generation, standby);
+		world_log("starts.log", "%s %" PRIu64 " %s%s\n", q.name, q.generation, q.flags & VM_FLAG_WARM ? "warm" : "cold",
+				q.flags & VM_FLAG_STANDBY ? " standby" : "");
 		world_log("limits.log", "%s %u %u %u %u %u\n", q.name, q.start_cpus, q.start_memory_mib, q.disk_mib_per_s,
 				q.disk_iops, q.net_kib_per_s);
 		step("domain", "created");
-		step("begin", "a guest's word\x1b[31m");
+		if (!standby)
+			step("begin", "a guest's word\x1b[31m");
 		step("check", "clean");
 	}
-	/* Tells its life: the stand-in for boxery-deliver writes this down, so that a test sees which lives got a secret. */
-	(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA+%s+%" PRIu64, q.name, q.generation);
-	for (char *p = res.host_key + 12; *p; p++)
-		if (*p == '-')
-			*p = '/';
-	(void)snprintf(res.address, sizeof(res.address), "127.77.0.%u", 10 + q.slot);
-	if (strcmp(how, "badkey") == 0)
-		(void)snprintf(res.host_key, sizeof(res.host_key), "ssh-ed25519 AAAA\nevil ssh-ed25519 BBBB");
-	if (strcmp(how, "badaddress") == 0)
-		(void)snprintf(res.address, sizeof(res.address), "example.org");
-	return 0;
+	res.warm = (q.flags & VM_FLAG_WARM) != 0;
+	res.standby = standby;
+	if (standby && strcmp(how, "badkey") != 0) /* in standby any key is a bad one */
+		return 0;
+	return give_life(how);
 }
 
 static int do_reset(void)
@@ -318,6 +355,8 @@ static int act(const char *how)
 		return do_new();
 	case VM_START:
 		return do_start(how);
+	case VM_WAKE:
+		return do_wake(how);
 	case VM_RESET:
 		return do_reset();
 	case VM_STOP:
@@ -375,7 +414,7 @@ int main(void)
 
 	world_open();
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
-			q.head.type > VM_GRANT)
+			q.head.type > VM_WAKE)
 		return 2;
 	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
 	if (q.head.type == VM_WATCH)
@@ -391,6 +430,11 @@ int main(void)
 		pause_ms(60); /* so that the watch has seen it */
 		remove_file("domains");
 		pause_ms(ms);
+	}
+	if (sscanf(how, "drop %u", &ms) == 1) {
+		remove_file("domains");
+		pause_ms(ms);
+		(void)failed(EIO, "agent", "the guest is gone");
 	}
 	world_log("ops.log", "%s %s %" PRIu64 " %s\n", verb, q.name, q.generation, res.code ? "failed" : "ok");
 	if (strcmp(how, "late") == 0)

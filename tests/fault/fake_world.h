@@ -4,7 +4,7 @@
  * What the stand-ins for boxery-vm and boxery-deliver share: a folder (BOXERY_TEST_WORLD) that plays libvirt, the disks and
  * the test's script.
  *
- *   domains/NAME     exists while the domain "runs"; content: its generation
+ *   domains/NAME     exists while the domain "runs"; content: its generation, and 1 while it is paused
  *   settings/NAME    made by NEW; content: the highest generation started plus one, the number of the slot
  *   clean/NAME       made by CAPTURE
  *   run/NAME         the overlay of a life; content: its generation
@@ -18,6 +18,7 @@
  *   deliveries.log   a line per secret that reached a guest: HOST_KEY
  *   grants.log       a line per key that was put into a guest: NAME GENERATION KEY
  *   limits.log       a line per start: NAME and the five limits
+ *   starts.log       a line per start: NAME GENERATION warm|cold, and standby when that was asked for
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -33,8 +33,8 @@ TYPES = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEAS
 TYPE = {name: i + 1 for i, name in enumerate(TYPES)}
 PROGRESS, REPLY, EVENT = 64, 65, 66
 # POOL_ADD's count, POOL_SET's settings.
-SETTINGS_FORMAT = "I I I I I I I I"
-SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local"
+SETTINGS_FORMAT = "I I I I I I I I I I"
+SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local start standby"
 REQUEST = Layout(0, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 1024s " + SETTINGS_FORMAT,
                  "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms runner_id text " +
                  SETTINGS_NAMES)
@@ -44,6 +44,7 @@ ANSWERS = {
     EVENT: Layout(EVENT, "41s 33s Q i i i 512s", "name lease generation from to what text"),
 }
 FORCE, BIND, WAIT, ALL, LOOK = 1, 2, 4, 8, 16
+WARM, COLD, PAUSED, RUNNING = 1, 2, 1, 2  # POOL_SET
 STATES = "PLAIN COLD STARTING READY LEASED DELIVERED BUSY RESETTING BROKEN MAINTENANCE ADDING KEPT".split()
 SECRET = b"eyJjYW5hcnkiOiAiYm94ZXJ5LWNhbmFyeS1qaXQtY29uZmlnLWZvci10aGUtZmF1bHQtdGVzdHMifQ=="
 
@@ -139,7 +140,8 @@ class World:
             os.mkdir(self.path(folder), 0o700)
         for name in ("boxery-keeper", "boxery-vm", "boxery-deliver"):
             shutil.copy(os.path.join(BINARIES, "fault-" + name), self.path("bin", name))
-        self.write("config/host.env", "BOXERY_START_TIMEOUT=2s\nBOXERY_PARALLEL=2\n" + host_env +
+        usual = [x for x in ("BOXERY_START_TIMEOUT=2s\n", "BOXERY_PARALLEL=2\n") if x.split("=")[0] not in host_env]
+        self.write("config/host.env", "".join(usual) + host_env +
                    f"BOXERY_IMAGE_DIR={self.path('images')}\n")
         self.env = {"PATH": os.environ["PATH"], "HOME": self.path("home"), "LANG": "C.UTF-8",
                     "BOXERY_CONFIG_DIR": self.path("config"), "BOXERY_STATE_DIR": self.path("state"),
@@ -391,5 +393,5 @@ def main():
     unittest.main(verbosity=2)
 
 
-__all__ = ["ALL", "REQUEST", "TYPE", "BIND", "Case", "Client", "FORCE", "LOOK", "Gone", "REPLY", "Refused", "SECRET", "SKIP", "STATES", "TYPES", "WAIT", "World", "main",
+__all__ = ["ALL", "REQUEST", "TYPE", "BIND", "COLD", "PAUSED", "RUNNING", "WARM", "Case", "Client", "FORCE", "LOOK", "Gone", "REPLY", "Refused", "SECRET", "SKIP", "STATES", "TYPES", "WAIT", "World", "main",
            "memfd", "random", "select", "signal", "time", "until", "MAGIC", "VERSION"]

@@ -25,8 +25,8 @@ KEEPER_VERBS = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPA
                 "RELEASE OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE "
                 "POOL_SET POOLS POOL_KEEP RENEW").split()
 # POOL_ADD's count, POOL_SET's settings.
-SETTINGS_FORMAT = "I I I I I I I I"
-SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local"
+SETTINGS_FORMAT = "I I I I I I I I I I"
+SETTINGS_NAMES = "count set_cpus set_memory_mib disk_mib_per_s disk_iops net_kib_per_s reserve_service reserve_local start standby"
 REQUEST = proto.Layout(1, "41s 41s 41s 48s 33s 141s I I I I I Q Q Q 1024s " + SETTINGS_FORMAT,
                        "name pool image holder lease scope flags registration cpus memory_mib disk_gib ttl_ms wait_ms "
                        "runner_id text " + SETTINGS_NAMES)

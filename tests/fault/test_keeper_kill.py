@@ -6,7 +6,7 @@ request, and goes on. A kill point that a scenario never reaches is a failure to
 import os
 import re
 
-from keeper_world import BIND, FORCE, LOOK, REPLY, WAIT, Case, Gone, Refused, main, memfd, time, until
+from keeper_world import BIND, FORCE, LOOK, REPLY, RUNNING, WAIT, Case, Gone, Refused, main, memfd, time, until
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGhYQ0hhdGVzdGtleXRlc3RrZXl0ZXN0a2V5dGVzdA me"
 HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../pool/killpoints.h")
@@ -69,6 +69,15 @@ class Driver:
             a = self.call("LEASE", holder="tester", pool="default", ttl_ms=60000, wait_ms=8000, **values)
             if a:
                 return a["lease"]
+
+    def release(self):
+        """Whatever is leased, until nothing is."""
+        while (lease := self.vms()["one"]["lease"]):
+            try:
+                self.call("RELEASE", lease=lease)
+            except Refused as e:
+                assert e.code == -114, e
+                time.sleep(0.02)
 
     def deliver(self, lease):
         """True when the guest has it and the lease goes on; False when the lease has ended."""
@@ -138,12 +147,41 @@ class Kill(Case):
             d.add("one")
             d.job()
             d.job()
-        self.each(scenario, "new-inserted", "new-made", "life-recorded", "life-recorded/2", "filter-checked", "connected",
-                  "connected/2", "deliver-spawned", "deliver-result", "deliver-recorded", "spawned-NEW", "spawned-START",
+        self.each(scenario, "new-inserted", "new-made", "filter-checked", "connected",
+                  "connected/2", "deliver-spawned", "deliver-result", "deliver-recorded", "wake-recorded", "wake-recorded/2",
+                  "spawned-WAKE", "result-WAKE", "result-WAKE/2", "spawned-NEW", "spawned-START",
                   "spawned-RESET", "spawned-CAPTURE", "spawned-FILTER", "result-NEW", "result-START", "result-RESET",
                   "result-CAPTURE", "result-FILTER", "spawned-RESET/2", "result-START/2", "spawned-LIST", "result-LIST",
                   *self.around("ADD", "MAINTAINED", "RESET_DONE", "START", "STARTED", "LEASE", "DELIVER", "JOB_SEEN", "STOPPED",
                                "RESET_DONE/2", "START/2", "DELIVER/2"))
+
+    def test_a_job_of_one_that_runs(self):
+        def scenario(d):
+            d.call("POOL_SET", pool="default", standby=RUNNING)
+            d.make("one")
+            d.add("one")
+            d.job()
+            d.until_state("one", "READY")
+        self.each(scenario, "life-recorded", "life-recorded/2", "after-LEASE")
+
+    def test_wake_failed(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            self.w.script("WAKE", "once fail 5 agent no")
+            d.lease()  # by itself, of the life that follows
+            self.assertGreater(d.vms()["one"]["generation"], 1)
+            d.release()
+        self.each(scenario, *self.around("WAKE_FAILED"))
+
+    def test_woken_and_given_back(self):
+        """Without a delivery: whatever the keeper dies over, the lease is nobody's, and ends."""
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            d.lease()
+            d.release()
+        self.each(scenario, "result-WAKE", "wake-recorded")
 
     def test_release(self):
         def scenario(d):

@@ -1,5 +1,5 @@
 """The life of VMs: starts, leases, deliveries, ends, failures."""
-from keeper_world import BIND, FORCE, LOOK, STATES, Case, Gone, WAIT, main, memfd, time, until
+from keeper_world import BIND, FORCE, LOOK, PAUSED, RUNNING, STATES, Case, Gone, WAIT, main, memfd, time, until
 
 
 class Life(Case):
@@ -38,6 +38,7 @@ class Life(Case):
         self.assertLess(kinds.index("DELIVER"), kinds.index("delivered"))
 
     def test_host_key_file(self):
+        self.w.call("POOL_SET", pool="default", standby=RUNNING)
         self.w.pool_vm("one")
         with open(self.w.path("config/host-keys/one"), encoding="utf-8") as f:
             self.assertEqual(f.read(), "one,127.77.0.10 ssh-ed25519 AAAA+one+1\n")
@@ -176,6 +177,7 @@ class Life(Case):
         for how in ("hang", "noresult", "crash", "garbage", "flood", "late", "badkey", "badaddress", "twice"):
             with self.subTest(how):
                 name = "vm-" + how
+                w.call("POOL_SET", pool="default", standby=RUNNING if how == "badaddress" else PAUSED)
                 w.new(name)
                 w.script("START-" + name, "once " + how)
                 w.call("POOL_ADD", name=name, flags=WAIT, timeout=20)

@@ -39,12 +39,12 @@ ENTERS = {  # to: (from, happening)...; what is not here is entered from anywher
 HAS_LEASE = {"LEASED", "DELIVERED", "BUSY", "KEPT"}
 MAY_HAVE_LEASE = HAS_LEASE | {"RESETTING", "MAINTENANCE"}
 HAPPENINGS = ("START STARTED START_FAILED LEASE DELIVER JOB_SEEN RELEASE STOPPED DEADLINE EXPIRED HOLDER_LOST DOUBT RESET_DONE "
-              "RESET_FAILED REPAIR ADD MAINTAINED MAINTAIN_FAILED INTERRUPTED KEEP INSPECT SHORT_LIFE").split()
+              "RESET_FAILED REPAIR ADD MAINTAINED MAINTAIN_FAILED INTERRUPTED KEEP INSPECT SHORT_LIFE WAKE_FAILED").split()
 POINTS = [f"{when}-{h}" for h in HAPPENINGS for when in ("before", "after")]
-POINTS += [f"{when}-{v}" for v in "NEW START RESET CAPTURE FILTER LIST REMOVE GRANT STOP".split() for when in ("spawned", "result")]
-POINTS += ("new-inserted new-made other-inserted granted halted removing removed life-recorded filter-checked connected deliver-spawned "
-           "deliver-result deliver-recorded").split()
-OFTEN = [p for p in POINTS if re.search("-(START|STARTED|LEASE|DELIVER|JOB_SEEN|RELEASE|STOPPED|EXPIRED|RESET_DONE|RESET|"
+POINTS += [f"{when}-{v}" for v in "NEW START RESET CAPTURE FILTER LIST REMOVE GRANT STOP WAKE".split() for when in ("spawned", "result")]
+POINTS += ("new-inserted new-made other-inserted granted halted removing removed life-recorded wake-recorded filter-checked "
+           "connected deliver-spawned deliver-result deliver-recorded").split()
+OFTEN = [p for p in POINTS if re.search("-(START|STARTED|LEASE|WAKE|DELIVER|JOB_SEEN|RELEASE|STOPPED|EXPIRED|RESET_DONE|RESET|"
                                         "FILTER|recorded|checked|spawned|connected|result)$", p)]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGr2pDwnwFmJ6cVnVtYT5JXZYrmnGm5wgdmDgEK6kzmY walk"
 TWIN = "twin"
@@ -198,8 +198,8 @@ class Walk:
             if v["generation"] < self.generations.get(name, 0):
                 raise Broken(f"the generation of {name} went back from {self.generations[name]} to {v['generation']}")
             self.generations[name] = v["generation"]
-            if state in ("READY", "LEASED") and not v["host_key"]:
-                raise Broken(f"{name} is {state} without a host key")
+            if state in ("READY", "LEASED") and bool(v["host_key"]) == (v["waits"] == "paused" or v["work"] == "WAKE"):
+                raise Broken(f"{name} is {state} and its host key is {v['host_key']!r}, it waits {v['waits']!r}")
             if v["lease"] in self.ended and state in ("LEASED", "DELIVERED", "BUSY"):
                 raise Broken(f"{name} is {state} under lease {v['lease']}, which has ended")
             if v["host_key"]:

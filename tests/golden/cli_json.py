@@ -108,12 +108,14 @@ def go(t, folder):
     expect(faults, run(w, "release", held["lease"]).returncode == 0, "release of a broken one")
     # Limits.
     for args in (("--cpus", "3", "--memory", "1G", "--disk-rate", "50", "--disk-iops", "1000", "--net-rate", "2000"),
-                 ("--reserve", "github-runner=1,github-runner-local=1"), ("--cpus", "none", "--reserve", "github-runner=0")):
+                 ("--reserve", "github-runner=1,github-runner-local=1"), ("--cpus", "none", "--reserve", "github-runner=0"),
+                 ("--start", "cold", "--standby", "running")):
         r = run(w, "pool", "set", "default", *args)
         expect(faults, r.returncode == 0, "pool set %s: %s" % (args, r.stderr))
     pool = t("pool set", "default")
     expect(faults, [pool[k] for k in ("cpus", "memory_mib", "disk_mib_per_s", "disk_iops", "net_kib_per_s", "reserve_service",
-                                      "reserve_local")] == [0, 1024, 50, 1000, 2000, 0, 1], "pool set: %r" % pool)
+                                      "reserve_local", "start", "standby")] == [0, 1024, 50, 1000, 2000, 0, 1, "cold", "running"],
+           "pool set: %r" % pool)
     expect(faults, t.used == set(t.page), "not tried: %s" % (set(t.page) - t.used))
 
 

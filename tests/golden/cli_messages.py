@@ -55,6 +55,8 @@ def cases(keys, ended, expired, held):
     yield ("pool", "set", "default", "--disk-rate", "0")
     yield ("pool", "set", "default", "--net-rate", "-1")
     yield ("pool", "set", "default", "--disk-iops", "")
+    yield ("pool", "set", "default", "--start", "hot")
+    yield ("pool", "set", "default", "--standby", "")
     yield ("pool", "set", "nosuch")
     yield ("pool", "set", "x/y")
     yield ("pool", "set")

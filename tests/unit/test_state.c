@@ -34,7 +34,7 @@ static const struct expectation expected[] = {
 	{"STARTING", "DOUBT", "RESETTING", EFFECT_RESET, '+', ""},
 	{"STARTING", "INTERRUPTED", "RESETTING", EFFECT_RESET, '=', ""},
 	/* One job. */
-	{"READY", "LEASE", "LEASED", EFFECT_NONE, '=', "opens"},
+	{"READY", "LEASE", "LEASED", EFFECT_WAKE, '=', "opens"},
 	{"LEASED", "DELIVER", "DELIVERED", EFFECT_DELIVER, '=', ""},
 	{"DELIVERED", "JOB_SEEN", "BUSY", EFFECT_NONE, '=', ""},
 	/* Its ends. */
@@ -49,6 +49,7 @@ static const struct expectation expected[] = {
 	{"LEASED", "HOLDER_LOST", "RESETTING", EFFECT_RESET, '=', ""},
 	{"LEASED", "DOUBT", "RESETTING", EFFECT_RESET, '=', ""},
 	{"LEASED", "KEEP", "KEPT", EFFECT_HALT, '=', ""},
+	{"LEASED", "WAKE_FAILED", "RESETTING", EFFECT_RESET, '+', ""},
 	{"LEASED", "INTERRUPTED", "RESETTING", EFFECT_RESET, '=', ""},
 	{"DELIVERED", "RELEASE", "RESETTING", EFFECT_RESET, '=', ""},
 	{"DELIVERED", "STOPPED", "RESETTING", EFFECT_RESET, '=', ""},
@@ -216,25 +217,31 @@ static uint64_t random_next(uint64_t *x) /* xorshift64*: the same lives on every
 
 struct life { /* what an observer notes down beside the state */
 	enum vm_state state;
-	int32_t attempts, failures_in_row, cleared; /* cleared: what READY made of the row's count, for a short life */
+	int32_t attempts, failures_in_row, cleared; /* cleared: what READY made of the row's count, for a short life or a failed wake-up */
 	uint64_t generation, delivered_generation;
 	bool lease_open;
 	bool touched; /* leased since the last reset */
 };
+
+/* Failures that READY had cleared the count of. */
+static bool goes_on(enum vm_happening what)
+{
+	return what == HAPPENING_SHORT_LIFE || what == HAPPENING_WAKE_FAILED;
+}
 
 static bool is_failure(enum vm_state from, enum vm_happening what)
 {
 	return (from == STATE_STARTING && (what == HAPPENING_START_FAILED || what == HAPPENING_STOPPED ||
 						  what == HAPPENING_DEADLINE || what == HAPPENING_DOUBT)) ||
 	       (from == STATE_RESETTING && (what == HAPPENING_RESET_FAILED || what == HAPPENING_DEADLINE)) ||
-	       what == HAPPENING_SHORT_LIFE || (from == STATE_KEPT && what == HAPPENING_RESET_FAILED);
+	       goes_on(what) || (from == STATE_KEPT && what == HAPPENING_RESET_FAILED);
 }
 
 static void observe(struct life *l, enum vm_happening what, const struct state_change *c)
 {
 	enum vm_state from = l->state;
 
-	if (what == HAPPENING_SHORT_LIFE)
+	if (goes_on(what))
 		l->failures_in_row = l->cleared;
 	if (is_failure(from, what))
 		l->failures_in_row++;
@@ -307,7 +314,7 @@ static void test_random_lives(void **state)
 			enum vm_happening what =
 				(enum vm_happening)((random_next(&x) >> 33) % HAPPENING_COUNT);
 			struct state_change c;
-			if (!state_next(l.state, what, what == HAPPENING_SHORT_LIFE ? l.cleared : l.attempts, &c)) {
+			if (!state_next(l.state, what, goes_on(what) ? l.cleared : l.attempts, &c)) {
 				if (++ignored > 10000)
 					fail_msg("stuck in %s", state_to_string(l.state));
 				continue;

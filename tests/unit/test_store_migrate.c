@@ -87,7 +87,7 @@ static void test_upgrade(void **state)
 	assert_int_equal(strlen(store_host_id(s)), 8);
 	check_rows(s);
 	s = store_free(s);
-	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 3);
+	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 4);
 	assert_int_equal(ask(store_path(state), tables), 11);
 	/* Dropping the old table has cut nothing from its VM. */
 	assert_int_equal(ask(store_path(state), "SELECT count(*) FROM events"), events);
@@ -182,9 +182,9 @@ static void test_kill_in_upgrade(void **state)
 		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 		/* Asked through the log of what was committed, as the next keeper does. */
 		int64_t version = ask(store_path(state), "PRAGMA user_version");
-		assert_true(version == 1 || version == 3);
+		assert_true(version == 1 || version == 4);
 		before += version == 1;
-		after += version == 3;
+		after += version == 4;
 		struct store *s = open_store(state);
 		check_rows(s);
 		s = store_free(s);
@@ -197,7 +197,8 @@ static int note_pool(void *userdata, const struct pool_row *p)
 {
 	char *text = userdata;
 	size_t len = strlen(text);
-	(void)snprintf(text + len, 200 - len, "%s:%u,%u ", p->name, p->set.cpus, p->set.reserve_local);
+	(void)snprintf(text + len, 200 - len, "%s:%u,%u,%s,%s ", p->name, p->set.cpus, p->set.reserve_local,
+		pool_start_to_string((enum pool_start)p->set.start), pool_standby_to_string((enum pool_standby)p->set.standby));
 	return 0;
 }
 
@@ -219,14 +220,22 @@ static void test_pools(void **state)
 	assert_ok(store_pool_put(s, &p, &e), &e);
 	p = (struct pool_row){.name = "big", .set = {.cpus = 8, .reserve_local = 1}};
 	assert_ok(store_pool_put(s, &p, &e), &e);
-	check_pools(s, "big:8,1 default:2,0 ");
+	check_pools(s, "big:8,1,warm,paused default:2,0,warm,paused ");
 	p.set.cpus = 4;
 	assert_ok(store_pool_put(s, &p, &e), &e);
 	p = (struct pool_row){.name = "default"};
 	assert_ok(store_pool_put(s, &p, &e), &e);
 	s = store_free(s);
 	s = open_store(state);
-	check_pools(s, "big:4,1 ");
+	check_pools(s, "big:4,1,warm,paused ");
+	p = (struct pool_row){.name = "big", .set = {.start = POOL_START_COLD}};
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	p = (struct pool_row){.name = "awake", .set = {.standby = POOL_STANDBY_RUNNING}};
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	check_pools(s, "awake:0,0,warm,running big:0,0,cold,paused ");
+	p.set = (struct pool_settings){.start = POOL_START_WARM, .standby = POOL_STANDBY_PAUSED};
+	assert_ok(store_pool_put(s, &p, &e), &e);
+	check_pools(s, "big:0,0,cold,paused ");
 	p = (struct pool_row){.name = "No/Pool", .set = {.cpus = 1}};
 	assert_fails(store_pool_put(s, &p, &e), EINVAL, &e, "pool name");
 	s = store_free(s);
@@ -259,6 +268,7 @@ static void test_shared_clean_state(void **state)
 static void test_short_lives(void **state)
 {
 	CLEANUP(store_freep) struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
 	struct vm_row row = bring_to(s, "a", STATE_STARTING);
 
 	(void)go(s, "a", HAPPENING_START_FAILED);
@@ -272,7 +282,8 @@ static void test_short_lives(void **state)
 	assert_int_equal(row.cleared, 0);
 	assert_string_equal(row.reason, "reason");
 	(void)go(s, "a", HAPPENING_RESET_DONE);
-	(void)go(s, "a", HAPPENING_START);
+	row = go(s, "a", HAPPENING_START);
+	assert_ok(store_vm_set_life(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", &e), &e);
 	assert_int_equal(go(s, "a", HAPPENING_STARTED).cleared, 2);
 	assert_int_equal(go(s, "a", HAPPENING_LEASE).cleared, 0); /* it has lived */
 	(void)go(s, "a", HAPPENING_RELEASE);
@@ -287,6 +298,66 @@ static void test_short_lives(void **state)
 			break;
 		(void)go(s, "a", HAPPENING_START);
 		(void)go(s, "a", HAPPENING_STARTED);
+	}
+	assert_int_equal(row.state, STATE_BROKEN);
+}
+
+static int count_event(void *userdata, const struct event_row *v)
+{
+	*(unsigned *)userdata += strcmp(v->kind, "resume") == 0 && v->took_us == 7 && v->boot_us == 11 && v->lease[0];
+	return 0;
+}
+
+/* A VM in standby has no key, and what READY cleared comes back when it cannot be woken. */
+static void test_standby(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	struct vm_row row = bring_to(s, "a", STATE_STARTING);
+	struct event_row step = {.boot_us = 11, .wall_us = 12, .took_us = 7, .generation = 2, .vm = "a", .kind = "resume"};
+	struct error e = ERROR_INIT;
+	unsigned steps = 0;
+
+	(void)go(s, "a", HAPPENING_START_FAILED);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)go(s, "a", HAPPENING_START);
+	row = go(s, "a", HAPPENING_STARTED);
+	assert_true(vm_sleeps(&row) && row.cleared == 1 && row.attempts == 0);
+	assert_fails(store_vm_woken(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", NULL, 0, &e), ESTALE, &e, "READY");
+	row = go(s, "a", HAPPENING_LEASE);
+	assert_true(vm_sleeps(&row) && row.cleared == 1);
+	row = go(s, "a", HAPPENING_WAKE_FAILED);
+	assert_true(row.state == STATE_RESETTING && row.attempts == 2 && row.cleared == 0 && !vm_sleeps(&row));
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)go(s, "a", HAPPENING_START);
+	(void)go(s, "a", HAPPENING_STARTED);
+	row = go(s, "a", HAPPENING_LEASE);
+	assert_fails(store_vm_set_life(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", &e), ESTALE, &e, "LEASED");
+	assert_fails(store_vm_woken(s, "a", row.generation - 1, "k", "10.0.0.2", NULL, 0, &e), ESTALE, &e, "life");
+	(void)snprintf(step.lease, sizeof(step.lease), "%s", row.lease);
+	step.generation = row.generation;
+	assert_ok(store_vm_woken(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", &step, 1, &e), &e);
+	assert_fails(store_vm_woken(s, "a", row.generation, "ssh-ed25519 BBBB", "10.0.0.2", &step, 1, &e), ESTALE, &e, "life");
+	assert_ok(store_vm_get(s, "a", &row, &e), &e);
+	assert_true(!vm_sleeps(&row) && row.cleared == 0 && row.attempts == 0);
+	assert_string_equal(row.host_key, "ssh-ed25519 AAAA");
+	assert_ok(store_event_each(s, "a", NULL, 0, count_event, &steps, &e), &e);
+	assert_int_equal(steps, 1);
+	/* Nothing of this life in the next one. */
+	(void)go(s, "a", HAPPENING_RELEASE);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	row = go(s, "a", HAPPENING_START);
+	assert_string_equal(row.host_key, "");
+	row = go(s, "a", HAPPENING_STARTED);
+	/* Three in a row, whatever READY clears in between. */
+	for (int32_t i = 1; i <= 3; i++) {
+		(void)go(s, "a", HAPPENING_LEASE);
+		row = go(s, "a", HAPPENING_WAKE_FAILED);
+		assert_int_equal(row.attempts, i);
+		row = go(s, "a", HAPPENING_RESET_DONE);
+		if (i < 3) {
+			(void)go(s, "a", HAPPENING_START);
+			(void)go(s, "a", HAPPENING_STARTED);
+		}
 	}
 	assert_int_equal(row.state, STATE_BROKEN);
 }
@@ -358,6 +429,7 @@ int main(void)
 		TEST(test_pools),
 		TEST(test_shared_clean_state),
 		TEST(test_short_lives),
+		TEST(test_standby),
 		TEST(test_kept),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
