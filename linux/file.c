@@ -64,20 +64,20 @@ static int open_temporary(int dir, const char *last, char *dst, size_t size, int
 }
 
 /* Takes fd. The close is checked as well: a network file system may report a failed write only there. */
-static int fill_and_close(int fd, const void *data, size_t len, mode_t mode)
+static int fill_and_close(int fd, const void *data, size_t len, mode_t mode, bool sync)
 {
 	int r = write_all(fd, data, len);
 
 	if (r == 0 && fchmod(fd, mode) < 0)
 		r = -errno;
-	if (r == 0 && fsync(fd) < 0)
+	if (r == 0 && sync && fsync(fd) < 0)
 		r = -errno;
 	if (close(fd) < 0 && r == 0)
 		r = -errno;
 	return r;
 }
 
-int file_write_atomic(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e)
+static int replace(int dirfd, const char *name, const void *data, size_t len, mode_t mode, bool sync, struct error *e)
 {
 	CLEANUP_FD int dir = -1;
 	char temporary[NAME_MAX + 1];
@@ -90,15 +90,25 @@ int file_write_atomic(int dirfd, const char *name, const void *data, size_t len,
 	r = open_temporary(dir, last, temporary, sizeof(temporary), &fd);
 	if (r < 0)
 		return error_errno(e, -r, "cannot create a new file beside %s", name);
-	r = fill_and_close(fd, data, len, mode);
+	r = fill_and_close(fd, data, len, mode, sync);
 	if (r == 0 && renameat(dir, temporary, dir, last) < 0)
 		r = -errno;
 	if (r < 0) {
 		(void)unlinkat(dir, temporary, 0);
 		return error_errno(e, -r, "cannot write %s", name);
 	}
-	r = dir_sync(dir, e);
+	r = sync ? dir_sync(dir, e) : 0;
 	return r < 0 ? error_wrap(e, "%s", name) : 0;
+}
+
+int file_write_atomic(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e)
+{
+	return replace(dirfd, name, data, len, mode, true, e);
+}
+
+int file_write_unsynced(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e)
+{
+	return replace(dirfd, name, data, len, mode, false, e);
 }
 
 struct content {

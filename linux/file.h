@@ -8,6 +8,8 @@
 
 /* Replaces dirfd/name as a whole with the given bytes. The old content stays on any failure. mode is exact (no umask). */
 int file_write_atomic(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e);
+/* The same without waiting for the disk: for what is worth nothing once the host has crashed. */
+int file_write_unsynced(int dirfd, const char *name, const void *data, size_t len, mode_t mode, struct error *e);
 /* Reads a whole regular file of at most max bytes; *ret is malloc'd and NUL-terminated. -EFBIG when larger. */
 int file_read(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len, struct error *e);
 /* As file_read, and refuses (-EACCES, with the mode in words) a file that is not ours or that group or others can access. */

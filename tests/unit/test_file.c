@@ -50,6 +50,10 @@ static void test_write(void **state)
 	(void)snprintf(path, sizeof(path), "%s/a", f->path);
 	assert_ok(file_write_atomic(AT_FDCWD, path, "two", 3, 0600, &e), &e);
 	assert_content(f->fd, "a", "two");
+	assert_ok(file_write_unsynced(f->fd, "a", "three", 5, 0640, &e), &e);
+	assert_content(f->fd, "a", "three");
+	assert_int_equal(fstatat(f->fd, "a", &st, 0), 0);
+	assert_int_equal(st.st_mode & 07777, 0640);
 	assert_int_equal(test_count_entries(f->path), 1);
 	assert_int_equal(test_count_fds(), fds);
 }
