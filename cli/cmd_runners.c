@@ -75,9 +75,36 @@ static int runners_token(int argc, char **argv)
 	return cli_fail(&e);
 }
 
+/* The leases of the service, those that have ended included. */
+static int runners_history(int argc, char **argv)
+{
+	bool json = false;
+	const struct cli_option options[] = {{"json", OPTION_FLAG, &json, NULL, "machine-readable", 0, 0}};
+	const struct cli_usage usage = {"boxery-host runners history", "",
+			"Lists the service's leases, newest last, with what became of each.", options, ARRAY_SIZE(options), 0, 0};
+	char program[] = "lease ls", all[] = "--all", as[] = "--as", holder[] = HOLDER_SERVICE, in_json[] = "--json";
+	char *args[] = {program, all, as, holder, NULL, NULL};
+	struct error e = ERROR_INIT;
+	int first, code = cli_parse(&usage, argc, argv, false, &first, &e);
+
+	if (code != 0)
+		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	args[4] = json ? in_json : NULL;
+	return cmd_lease_ls(json ? 5 : 4, args);
+}
+
 static const struct command subcommands[] = {
 	{"check", runners_check, "is the configuration right, does GitHub let us serve it"},
 	{"token", runners_token, "store GitHub's token or an App's key from standard input"},
+	{"status", cmd_runners_status, "what the running service does, and what it waits for"},
+	{"explain", cmd_runners_explain, "queued jobs that match no entry, and which label is off"},
+	{"history", runners_history, "the service's leases and what became of each"},
+	{"show", cmd_history, "the timeline of a lease (as 'history LEASE')"},
+	{"logs", cmd_runners_logs, "the console of a VM or of an ended lease"},
+	{"pause", cmd_runners_pause, "no new leases"},
+	{"drain", cmd_runners_drain, "no new leases, and runners without a job are taken back"},
+	{"resume", cmd_runners_resume, "end a pause or a drain; start again what has stopped by itself"},
+	{"reload", cmd_runners_reload, "read runners.yaml again"},
 };
 
 static int runners_serve(int argc, char **argv)

@@ -28,6 +28,8 @@ int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply 
 		struct error *e);
 /* As cli_call, and returns the exit status; for commands that only do. done: printed on success, may be NULL. */
 int cli_do(struct keeper_request *r, uint64_t timeout_ms, const char *done);
+/* One question (enum control_type) to the runner service. scope: NULL or "" for all; ret_document may be NULL. */
+int cli_runners_call(int type, const char *scope, json_t **ret_document, struct error *e);
 int cli_set_name(struct keeper_request *r, const char *name, struct error *e);
 int cli_print_json(json_t *document); /* indented, key order kept; returns the exit status */
 /* What cli_call shows of a long call: begin, then each text on standard error once it takes long or someone looks. */
@@ -111,5 +113,12 @@ int cmd_release(int argc, char **argv);
 int cmd_leases(int argc, char **argv);
 int cmd_history(int argc, char **argv);
 int cmd_runners(int argc, char **argv);
+int cmd_runners_status(int argc, char **argv);
+int cmd_runners_explain(int argc, char **argv);
+int cmd_runners_pause(int argc, char **argv);
+int cmd_runners_drain(int argc, char **argv);
+int cmd_runners_resume(int argc, char **argv);
+int cmd_runners_reload(int argc, char **argv);
+int cmd_runners_logs(int argc, char **argv);
 int cmd_keeper(int argc, char **argv);
 #endif

@@ -18,6 +18,8 @@ static void advance(struct budget *b, uint64_t now_ms)
 {
 	uint64_t minute = now_ms / MINUTE_MS;
 
+	if (minute <= b->minute)
+		return;
 	if (minute - b->minute >= BUDGET_MINUTES)
 		memset(b->minutes, 0, sizeof(b->minutes));
 	else

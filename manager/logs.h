@@ -5,9 +5,9 @@
  * with its next life, so it is copied when the lease ends. What is older than log_keep, or more than the folder may hold, goes.
  */
 #include "linux/hostconf.h"
+#include "manager/proto.h"
 #include "manager/work.h"
 
-#define LOGS_FOLDER "logs"
 #define LOGS_ONE_MAX (1024 * 1024)
 #define LOGS_ALL_MAX (256ull * 1024 * 1024)
 

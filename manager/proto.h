@@ -5,7 +5,7 @@
  * SO_PEERCRED: the service's own user and root.
  *
  * request   takes                  reply
- * STATUS    -                      JSON document, see docs/json.md
+ * STATUS    -                      JSON document, see status.c
  * EXPLAIN   -                      JSON document: queued jobs that match no entry
  * PAUSE     scope ("": all)        -  no new leases
  * DRAIN     scope ("": all)        -  no new leases, runners without a job are taken back
@@ -16,6 +16,8 @@
 #include "linux/msg.h"
 
 #define CONTROL_SOCKET "runners.sock"
+/* The consoles of ended leases: STATE_DIR/logs/LEASE.log. */
+#define LOGS_FOLDER "logs"
 #define CONTROL_TIMEOUT_MS 10000
 
 enum control_type {

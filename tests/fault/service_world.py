@@ -78,7 +78,7 @@ class World:
         self.dir = tempfile.mkdtemp(prefix="boxery-service-")
         self.vms = {"vm%d" % (i + 1): dict(state="READY", generation=1, lease="", pool=pool) for i in range(vms)}
         self.leases, self.runners, self.jobs = {}, {}, []
-        self.private, self.next_id = True, 100
+        self.private, self.next_id, self.group_repos = True, 100, ["acme/one", "acme/two"]
         self.reset_time, self.guest = reset, guest
         self.deliver_time, self.behaviour = 0.05, "work"
         self.log, self.actions, self.faults = [], {}, []
@@ -94,6 +94,9 @@ class World:
         shutil.copy(self.program, self.dir + "/bin/boxery-runners")
         for name in ("config", "state", "run"):
             os.mkdir(self.dir + "/" + name)
+        os.makedirs(self.dir + "/images/console")
+        with open(self.dir + "/config/host.env", "w") as f:
+            f.write("BOXERY_IMAGE_DIR=%s/images\n" % self.dir)
         self.configure(yaml_more, top_more)
         self.github_listen = self.listen(self.dir + "/github.sock")
         self.keeper_listen = None
@@ -106,6 +109,28 @@ class World:
         with open(self.dir + "/config/runners.yaml", "w") as f:
             f.write("version: 1\npoll_interval: 5s\n%srunners:\n  - repo: octo/private\n    labels: [%s]\n"
                     "    max: 2\n    start_timeout: 10s\n    idle_timeout: 10s\n%s" % (top_more, LABELS, yaml_more))
+
+    def write_yaml(self, text):
+        with open(self.dir + "/config/runners.yaml", "w") as f:
+            f.write(text)
+
+    def console(self, name, text):
+        with open(self.dir + "/images/console/%s.log" % name, "w") as f:
+            f.write(text)
+
+    def control(self, verb, scope="", document=False):
+        """A request on the service's socket: (code, text), or the document."""
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.settimeout(10)
+        s.connect(self.dir + "/run/runners.sock")
+        s.send(proto.CONTROL_REQUEST.pack(kind=proto.CONTROL_VERBS[verb], seq=1, scope=scope))
+        data, fds, _, _ = socket.recv_fds(s, 8192, 4)
+        s.close()
+        reply = proto.CONTROL_REPLY.unpack(data)
+        if not document:
+            return reply["code"], reply["text"]
+        with os.fdopen(fds[0]) as f:
+            return json.load(f)
 
     # --- the process under test
 
@@ -144,13 +169,13 @@ class World:
         with self.lock:
             self.actions.setdefault(verb, []).extend([action if callable(action) else lambda w, r: action] * count)
 
-    def job(self, labels=LABELS, seconds=0.5, conclusion="success", name="build"):
+    def job(self, labels=LABELS, seconds=0.5, conclusion="success", name="build", repo="octo/private"):
         with self.lock:
             self.next_id += 1
             job = dict(id=self.next_id, run_id=1, name=name, workflow_name="ci", status="queued", conclusion=None,
                        labels=labels.split(","), runner_id=None, runner_name=None, created_at="2026-01-01T00:00:00Z",
                        started_at=None, completed_at=None)
-            job["_seconds"], job["_conclusion"] = seconds, conclusion
+            job["_seconds"], job["_conclusion"], job["_repo"] = seconds, conclusion, repo
             self.jobs.append(job)
             return job
 
@@ -383,13 +408,17 @@ class World:
         if runner["gone"]:
             self.stopped(name, generation)
             return
-        job = next((j for j in self.jobs if j["status"] == "queued" and
+        scope = self.leases[vm["lease"]]["scope"]
+        job = next((j for j in self.jobs if j["status"] == "queued" and j["_repo"].split("/")[:1 + ("/" in scope)] == scope.split("/") and
                     set(x.lower() for x in j["labels"]) <= set(x.lower() for x in runner["labels"])), None)
         if not job or self.behaviour == "idle":
             self.after(0.3, self.guest_take, name, generation, runner)
             return
         job.update(status="in_progress", runner_id=runner["id"], runner_name=runner["name"])
         runner.update(busy=True, jobs=runner["jobs"] + [job["id"]])
+        if self.behaviour == "lost-in-job":
+            runner.update(online=False)
+            return
         if job["_seconds"] is not None:
             self.after(job["_seconds"], self.guest_done, name, generation, runner, job)
 
@@ -536,6 +565,12 @@ class World:
     def github_repository(self, r):
         return dict(is_private=int(self.private), text="octo/private"), []
 
+    def github_group(self, r):
+        if r["group"] != "few":
+            raise self.fault("absent", ENOENT, "no runner group named '%s'" % r["group"])
+        return dict(is_private=int(self.private), group_id=3), [proto.memfd(json.dumps(
+            {"visibility": "selected", "repositories": self.group_repos, "truncated": False}).encode())]
+
     def github_mint(self, r):
         if not self.private:
             raise self.fault("public", EACCES, "octo/private is not private")
@@ -578,7 +613,7 @@ class World:
         return self.document("jobs", [{k: v for k, v in j.items() if k[0] != "_"} for j in jobs])
 
     def github_jobs(self, r):
-        return self.public_jobs([j for j in self.jobs if j["status"] in ("queued", "in_progress")])
+        return self.public_jobs([j for j in self.jobs if j["status"] in ("queued", "in_progress") and j["_repo"] == r["scope"]])
 
     def github_job_of(self, r):
-        return self.public_jobs([j for j in self.jobs if j["runner_name"] == r["runner_name"]][:1])
+        return self.public_jobs([j for j in self.jobs if j["runner_name"] == r["runner_name"] and j["_repo"] == r["scope"]][:1])

@@ -57,6 +57,9 @@ GITHUB_REQUEST = Layout(1, "141s 65s 1024s Q Q 65s 256s", "scope runner_name lab
 GITHUB_REPLY = Layout(10, "i i i I I I I I Q Q I I I i I I Q Q 512s",
                       "code fault http_status is_private found online busy may_exist runner_id retry_after_ms "
                       "rate_remaining rate_limit rate_reset_s limit_kind calls calls_free group_id credential_expires text")
+CONTROL_REQUEST = Layout(1, "141s", "scope")
+CONTROL_REPLY = Layout(7, "i 512s", "code text")
+CONTROL_VERBS = {"STATUS": 1, "EXPLAIN": 2, "PAUSE": 3, "DRAIN": 4, "RESUME": 5, "RELOAD": 6}
 GITHUB_VERBS = {"HELLO": 1, "REPOSITORY": 2, "MINT": 3, "RUNNER": 4, "DELETE": 5, "JOBS": 6, "JOB_OF": 7, "DEPRECATION": 8,
                 "GROUP": 9}
 GITHUB_FAULTS = ["none", "credential", "permission", "limit", "absent", "conflict", "invalid", "busy", "server", "network",

@@ -21,7 +21,7 @@ MAY_USE = {
                 ["yaml", "jansson"]),
     "layers": (["base", "linux"], [], ["yaml", "curl", "openssl"]),
     "controller": (["base", "link"], ["cli/options.h"], ["jansson"]),
-    "cli": (["base", "linux"], ["pool/client.h", "pool/proto.h", "pool/state.h"], ["jansson"]),
+    "cli": (["base", "linux"], ["manager/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"], ["jansson"]),
 }
 # Generated, or nobody's in particular.
 FREE_HEADERS = ["boxery-config.h"]

@@ -158,6 +158,11 @@ static void test_overdue(void **state)
 	w.gone_ms = 1000000;
 	assert_false(work_overdue(&w, &conf, w.gone_ms + WORK_GONE_GRACE_MS - 1));
 	assert_true(work_overdue(&w, &conf, w.gone_ms + WORK_GONE_GRACE_MS));
+	/* ... or has seen it offline for longer than GitHub itself waits for it. */
+	w.gone_ms = 0;
+	w.offline_ms = 1000000;
+	assert_false(work_overdue(&w, &conf, w.offline_ms + WORK_OFFLINE_GRACE_MS - 1));
+	assert_true(work_overdue(&w, &conf, w.offline_ms + WORK_OFFLINE_GRACE_MS));
 }
 
 static void test_backoff(void **state)
