@@ -1,10 +1,12 @@
 /*
- * ssh to a VM that is not in a pool, or to one that a person has leased with an ssh key of their own. The host key was made on this host at the VM's start and written to
- * host-keys/NAME; ssh is told to believe exactly that file and nothing else, so no key is ever taken on first use.
+ * ssh to a VM that is not in a pool, or to one that a person has leased with an ssh key of their own. The host key was made on this
+ * host at the VM's start; ssh asks `boxery-host known-hosts` for it at each connection and believes nothing else, so no key is ever
+ * taken on first use, and one of an earlier life counts for nothing.
  */
 #include "base/str.h"
 #include "cli/host.h"
 #include "linux/file.h"
+#include "linux/spawn.h"
 #include "pool/state.h"
 
 #include <errno.h>
@@ -71,16 +73,18 @@ static int find(const char *name, char *address, size_t size, bool *ret_leased, 
 static int become_ssh(const struct hostconf *conf, const char *name, const char *address, bool leased, char **command,
 		struct error *e)
 {
-	char key[300], known[320], alias[64], target[64];
+	char key[300], program[512], known[600], alias[64], target[64];
 	const char *args[SSH_ARGUMENTS_MAX] = {"ssh"};
 	size_t n = 1;
 
+	if (program_path("boxery-host", program, sizeof(program), e) < 0)
+		return -e->code;
 	if (str_format(key, "%s/admin-key", conf->state_dir) < 0 ||
-			str_format(known, "UserKnownHostsFile=%s/host-keys/%s", conf->config_dir, name) < 0 ||
+			str_format(known, "KnownHostsCommand=\"%s\" known-hosts %%H", program) < 0 ||
 			str_format(alias, "HostKeyAlias=%s", name) < 0 || str_format(target, "root@%s", address) < 0)
 		return error_set(e, ENAMETOOLONG, "the configuration folder's path is too long");
 	const char *const fixed[] = {"-o", known, "-o", alias, "-o", "StrictHostKeyChecking=yes", "-o",
-			"GlobalKnownHostsFile=/dev/null", "-o", "PasswordAuthentication=no", "-o", "ForwardAgent=no", "-o",
+			"UserKnownHostsFile=/dev/null", "-o", "GlobalKnownHostsFile=/dev/null", "-o", "PasswordAuthentication=no", "-o", "ForwardAgent=no", "-o",
 			"ForwardX11=no", "-o", "LogLevel=ERROR", "-F", "/dev/null"};
 	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
 		args[n++] = fixed[i];

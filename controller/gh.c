@@ -9,8 +9,8 @@
 
 static int start(struct gh *g, const char *method, const char *path, bool body, struct error *e)
 {
-	const char *argv[20] = {"gh", "api", "--include", "--method", method, "-H", "Accept: application/vnd.github+json", "-H",
-			"X-GitHub-Api-Version: " GH_API_VERSION};
+	static const char version[] = "X-GitHub-Api-Version: " GH_API_VERSION;
+	const char *argv[20] = {"gh", "api", "--include", "--method", method, "-H", "Accept: application/vnd.github+json", "-H", version};
 	size_t n = 9;
 
 	if (body) {

@@ -99,6 +99,22 @@ static void explain(struct gh_answer *a, const char *message, const char *accept
 		(void)snprintf(a->text, sizeof(a->text), "GitHub answers %d: %.250s", a->status, message);
 }
 
+/* Of "HTTP/2.0 200 OK"; 0 when that is not what it is. */
+static int status_of(const char *line)
+{
+	const char *digits = strchr(line, ' ');
+	int status = 0;
+
+	if (!str_starts(line, "HTTP/") || !digits)
+		return 0;
+	for (int i = 1; i <= 3; i++) {
+		if (digits[i] < '0' || digits[i] > '9')
+			return 0;
+		status = status * 10 + digits[i] - '0';
+	}
+	return status;
+}
+
 /* Without an HTTP answer: what gh says about it. */
 static void no_answer(const char *err, int wait_status, struct gh_answer *a)
 {
@@ -123,7 +139,8 @@ void gh_understand(const char *data, size_t len, const char *err, int wait_statu
 
 	*ret = (struct gh_answer){0};
 	str_show_n(line, sizeof(line), data, head_len < 40 ? head_len : 40);
-	if (!body || sscanf(line, "HTTP/%*s %3d", &ret->status) != 1) {
+	ret->status = body ? status_of(line) : 0;
+	if (!ret->status) {
 		no_answer(err, wait_status, ret);
 		return;
 	}

@@ -4,6 +4,7 @@ stand-in runner with the JIT config that the emulator gave out, writes its outpu
 
 Without sshd the host is this machine; with `ssh=True` a real sshd listens on loopback and its link is recorded.
 """
+import contextlib
 import json
 import os
 import pwd
@@ -198,8 +199,10 @@ class OnceWorld(World):
             if p.poll() is None:
                 p.kill()
             p.wait()
-            p.stdout.close()
-            p.stderr.close()
+            for pipe in (p.stdin, p.stdout, p.stderr):
+                with contextlib.suppress(OSError):
+                    if pipe:
+                        pipe.close()
         self.guest.over = True
         self.guest.join()
         for p in self.guest.running.values():
@@ -305,5 +308,5 @@ class OnceCase(Case):
             return True
 
 
-__all__ = ["Case", "LABELS", "Once", "OnceCase", "REPO", "TOKEN", "canary", "enter_namespace", "json", "main", "os", "re", "signal", "subprocess",
+__all__ = ["BUILD", "Case", "LABELS", "Once", "OnceCase", "REPO", "TOKEN", "canary", "enter_namespace", "json", "main", "os", "re", "signal", "subprocess",
            "sys", "threading", "time", "until"]

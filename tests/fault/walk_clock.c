@@ -3,7 +3,7 @@
  *
  * BOXERY_TEST_CLOCK names a file of 24 bytes that all share: what is added to CLOCK_BOOTTIME, in microseconds; a number that
  * grows with every change; that number as it was last acted upon. CLOCK_BOOTTIME is what clock_gettime() and timerfds of this
- * clock say; everything else stays real. A timerfd is in the kernel and knows nothing of this, so it is set anew whenever the
+ * clock say (with BOXERY_TEST_CLOCK_MONOTONIC what clock_gettime() says of that clock, too); everything else stays real. A timerfd is in the kernel and knows nothing of this, so it is set anew whenever the
  * offset changes, by a thread that waits on the number.
  */
 #include <dlfcn.h>
@@ -37,6 +37,7 @@ static struct timer {
 	struct itimerspec at; /* in the test's time, absolute; all zero: not armed */
 } timers[TIMERS_MAX];
 static unsigned n_timers;
+static bool monotonic_too;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int real_settime(int fd, int flags, const struct itimerspec *new_value, struct itimerspec *old_value)
@@ -99,6 +100,7 @@ __attribute__((constructor)) static void start(void)
 
 	if (!path)
 		return;
+	monotonic_too = getenv("BOXERY_TEST_CLOCK_MONOTONIC");
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		err(1, "%s", path);
@@ -119,7 +121,7 @@ int clock_gettime(clockid_t id, struct timespec *ret)
 {
 	int r = (int)syscall(SYS_clock_gettime, id, ret);
 
-	if (r == 0 && shared && (id == CLOCK_BOOTTIME || id == CLOCK_BOOTTIME_ALARM))
+	if (r == 0 && shared && (id == CLOCK_BOOTTIME || id == CLOCK_BOOTTIME_ALARM || (id == CLOCK_MONOTONIC && monotonic_too)))
 		*ret = moved(*ret, atomic_load(&shared->offset_us));
 	return r;
 }

@@ -1,0 +1,394 @@
+#!/usr/bin/python3
+"""boxery runners once over a real ssh to a real sshd, its link recorded; everything on the way is killed at every stage, frozen,
+or says what it must not. After each the VM is clean again and the secrets are where they belong."""
+from once_world import BUILD, LABELS, REPO, TOKEN, OnceCase, json, main, os, signal, subprocess, threading, time, until
+from walk_world import Clock
+
+STAGES = ("leased", "registered", "delivered", "listening", "running")
+CLOCK = os.path.join(BUILD, "tests/fault/libwalk_clock.so")
+
+
+class Base(OnceCase):
+    def stage(self, word, *args, script="sleep 100", **more):
+        """A run that has got as far as this."""
+        if word == "running":
+            self.emu.job(REPO, LABELS, script)
+        o = self.w.once(*args, **more)
+        o.await_word(word)
+        return o
+
+    def over(self, o, *statuses):
+        """The VM is clean; what is left at GitHub is spent, and taken away by it."""
+        self.assertIn(o.wait(90), statuses, o.text())
+        self.w.await_state("one", "READY", timeout=40)
+        self.secrets_are_nowhere()
+
+    def forget(self):
+        """GitHub's own clean-up."""
+        self.emu.reset()
+        self.emu.repo(REPO)
+        until(lambda: not [p for p in self.w.children() if self.name_of(p) == "boxery-runners"])
+
+    @staticmethod
+    def name_of(pid):
+        try:
+            return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            return ""
+
+    def pids(self, name):
+        return [p for p in self.w.children() if self.name_of(p) == name]
+
+
+class Ssh(Base):
+    ssh = True
+
+    def test_one_job(self):
+        self.emu.job(REPO, LABELS, "sleep 3", name="far away")
+        env = {"GH_TOKEN": TOKEN, "GITHUB_TOKEN": TOKEN, "GH_ENTERPRISE_TOKEN": TOKEN}
+        o = self.w.once("--follow", env=env)
+        self.assertEqual(o.wait(), 0, o.text())
+        self.assertEqual(o.result()[0]["job"], "far away")
+        self.clean()
+        # The record is what it is taken for: the secret that may cross did, once, and nothing came back.
+        runner = self.emu.runners()[-1]
+        sent, got = self.w.link("link.c2h"), self.w.link("link.h2c")
+        self.assertEqual(sent.count(runner["encoded_jit_config"].encode()), 1)
+        self.assertNotIn(runner["encoded_jit_config"].encode(), got)
+        for line in sent.splitlines() + got.splitlines():
+            json.loads(line)
+
+    def test_unreachable(self):
+        self.w.write_known_hosts("laptop_key.pub")
+        o = self.w.once()
+        self.assertEqual(o.wait(), 8, o.text())
+        self.assertIn("Host key verification failed", o.text())
+        self.assertEqual(self.w.ops("START", "one")[-1][3], "ok")
+        self.w.write_known_hosts("host_key.pub")
+        self.w.sshd.terminate()
+        self.w.sshd.wait()
+        o = self.w.once()
+        self.assertEqual(o.wait(), 8, o.text())
+        self.assertIn("vmhost cannot be reached", o.text())
+        self.clean()
+
+    def test_not_installed(self):
+        os.rename(self.w.path("bin/boxery-host"), self.w.path("bin/away"))
+        o = self.w.once()
+        self.assertEqual(o.wait(), 8, o.text())
+        self.assertIn("boxery-host is not installed on vmhost", o.text())
+        # One that is older than the link.
+        self.w.write("bin/boxery-host", "#!/bin/sh\necho \"boxery-host: no command '__once'\" >&2\nexit 2\n")
+        os.chmod(self.w.path("bin/boxery-host"), 0o755)
+        o = self.w.once()
+        self.assertEqual(o.wait(), 8, o.text())
+        self.assertIn("is it of the same version", o.text())
+        self.clean()
+
+    def test_setup(self):
+        def boxery(*args, status=0):
+            r = subprocess.run([self.w.path("bin/boxery"), *args], env=self.w.laptop, stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, timeout=60, check=False)
+            self.assertEqual(r.returncode, status, r.stdout + r.stderr)
+            return r.stdout + r.stderr
+        self.assertRegex(boxery("setup", "vmhost"), r"vmhost: boxery \S+, (x64|arm64)\n")
+        self.assertRegex(boxery("setup"), r"^\* vmhost +boxery ")
+        self.assertIn("one", boxery("ls"))  # the default host from now on
+        self.assertIn("Usage", boxery("runners", status=2))
+        self.assertIn("Usage", boxery("runners", "__once", status=2))
+        config = boxery("ssh-config")
+        for words in ("Host one.boxery", "HostKeyAlias one", "ProxyJump vmhost", "StrictHostKeyChecking yes",
+                      "KnownHostsCommand /usr/bin/env ssh -T -- vmhost boxery-host known-hosts %H"):
+            self.assertIn(words, config)
+        self.clean()
+        self.w.sshd.terminate()
+        self.w.sshd.wait()
+        self.assertIn("vmhost cannot be reached", boxery("setup", "vmhost", status=8))
+        boxery("setup", "--forget", "vmhost")
+        self.assertEqual(boxery("setup"), "")
+
+    def test_kill_boxery(self):
+        for word in STAGES:
+            o = self.stage(word)
+            o.process.kill()
+            self.over(o, -signal.SIGKILL)
+            self.forget()
+
+    def test_kill_ssh(self):
+        for word in STAGES:
+            o = self.stage(word)
+            with open(self.w.path("tools/ssh.pids"), encoding="ascii") as f:
+                os.kill(int(f.read().split()[-1]), signal.SIGKILL)
+            self.over(o, 8, 15)
+            self.forget()
+
+
+class Kill(Base):
+    def test_kill_once(self):
+        for word in STAGES:
+            o = self.stage(word)
+            for p in self.pids("boxery-runners"):
+                os.kill(p, signal.SIGKILL)
+            self.over(o, 8, 15)
+            self.forget()
+
+    def test_kill_keeper(self):
+        """The lease is gone with it; the next keeper, which the host's end starts, puts the VM back."""
+        for word in STAGES:
+            o = self.stage(word)
+            self.w.keeper.kill()
+            self.w.keeper.wait()
+            self.w.keeper = None
+            status = o.wait(90)
+            self.assertIn(status, (8, 14, 15), o.text())
+            until(lambda: self.pids("boxery-keeper"), 30)
+            self.w.await_state("one", "READY", timeout=40)
+            self.secrets_are_nowhere()
+            self.forget()
+            self.w.call("QUIT")
+            until(lambda: not self.pids("boxery-keeper"))
+            self.w.start()
+
+
+class Host:
+    """The host's end alone, the test being the controller."""
+
+    def __init__(self, w, clock=None):
+        env = {**w.laptop}
+        if clock:
+            env.update(LD_PRELOAD=CLOCK, BOXERY_TEST_CLOCK=clock.path)
+        self.process = subprocess.Popen([w.path("bin/boxery-runners"), "--once"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE)
+        w.started.append(self.process)
+        self.clock, self.got = clock, []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.got.append(json.loads(line))
+
+    def say(self, kind, **more):
+        self.raw(json.dumps({"type": kind, **more}).encode() + b"\n")
+
+    def raw(self, data):
+        try:
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def hear(self, kind, timeout=20):
+        until(lambda: [m for m in self.got if m["type"] == kind] or self.process.poll() is not None, timeout)
+        found = [m for m in self.got if m["type"] == kind]
+        assert found, (kind, self.got, self.process.poll())
+        return found[-1]
+
+    def hello(self, **more):
+        self.say("hello", **{"protocol": 1, "oldest": 1, "version": "0", **more})
+        return self
+
+    def lease(self):
+        self.hear("hello")
+        self.say("lease", pool="default", scope=REPO, wait_ms=0, ttl_ms=3600000)
+        return self.hear("leased")
+
+    def ended(self, timeout=20):
+        status = self.process.wait(timeout)
+        self.reader.join(5)
+        return status
+
+
+class Peers(Base):
+    """What either end does with one that is slow, silent, broken, of another version, or hostile."""
+
+    def back(self):
+        self.w.await_state("one", "READY")
+        self.assertEqual([x for x in self.w.leases().values() if x["open"]], [])
+
+    def test_silence(self):
+        """119 seconds are patience, 121 are the end."""
+        h = Host(self.w, Clock(self.w.path("clock"))).hello()
+        h.lease()
+        h.clock.advance(119)
+        time.sleep(0.5)
+        self.assertIsNone(h.process.poll())
+        self.assertEqual(self.w.state("one"), "LEASED")
+        h.say("beat")
+        time.sleep(0.5)
+        h.clock.advance(119)
+        time.sleep(0.5)
+        self.assertIsNone(h.process.poll())
+        h.clock.advance(2)
+        self.assertEqual(h.ended(), 8)
+        self.back()
+
+    def test_end_of_input(self):
+        h = Host(self.w).hello()
+        h.lease()
+        h.process.stdin.close()
+        self.assertEqual(h.ended(), 8)
+        self.back()
+
+    def test_beats(self):
+        h = Host(self.w, Clock(self.w.path("clock"))).hello()
+        h.hear("hello")
+        for _ in range(3):
+            before = len([m for m in h.got if m["type"] == "beat"])
+            h.clock.advance(15)
+            until(lambda: len([m for m in h.got if m["type"] == "beat"]) > before)
+        h.process.stdin.close()
+        h.ended()
+
+    def test_bad_controllers(self):
+        jit = json.dumps({"type": "deliver", "runner_id": 1, "jit": "x" * 70000}).encode()
+        for what in (b"hello\n", b"{}\n", b"[]\n", b'{"type":"lease"\n', b'{"type":"beat","a":' + b"[" * 50 + b"]" * 50 + b"}\n", b"\0\n", b"x" * 200000,
+                     b'{"type":"lease","pool":"default","scope":"octo/private"}\n',  # twice
+                     b'{"type":"deliver","jit":5}\n', b'{"type":"deliver","jit":"short"}\n', jit + b"\n",
+                     b'{"type":"leased"}\n', b'{"type":"hello","protocol":1,"oldest":1}\n'):
+            h = Host(self.w).hello()
+            h.lease()
+            h.raw(what)
+            self.assertNotIn(h.ended(), (0, None), what[:60])
+            self.assertTrue([m for m in h.got if m["type"] == "error"], what[:60])
+            self.back()
+        self.assertEqual(self.w.delivered(), [])
+
+    def test_half_a_message(self):
+        h = Host(self.w).hello()
+        h.lease()
+        h.raw(b'{"type":"deliver","runner_id":1,"jit":"eyJ')
+        h.process.stdin.close()
+        self.assertEqual(h.ended(), 8)
+        self.back()
+        self.assertEqual(self.w.delivered(), [])
+
+    def test_before_its_time(self):
+        for first in ({"type": "lease", "pool": "default", "scope": REPO}, {"type": "deliver", "jit": "x"}, {"type": "busy", "job": "x"}):
+            h = Host(self.w)
+            h.hear("hello")
+            h.say(**{"kind": first.pop("type"), **first})
+            self.assertNotEqual(h.ended(), 0)
+            self.assertIn("boxery on the other machine", h.hear("error")["text"])
+        for scope, pool in (("", "default"), ("../x", "default"), ("o/r", "../x"), ("o/r/x", "default")):
+            h = Host(self.w).hello()
+            h.hear("hello")
+            h.say("lease", scope=scope, pool=pool)
+            self.assertEqual(h.ended(), 2)
+        self.back()
+
+    def test_a_reader_that_does_not(self):
+        """The controller takes nothing: what waits for it is bounded, and then it is gone."""
+        w = self.w
+        p = subprocess.Popen([w.path("bin/boxery-runners"), "--once"], env=w.laptop, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL)
+        p.stdin.write(b'{"type":"hello","protocol":1,"oldest":1}\n')
+        p.stdin.flush()
+        p.stdout.readline()
+        p.stdin.write(b'{"type":"lease","pool":"default","scope":"octo/private","ttl_ms":60000,"follow":true}\n')
+        p.stdin.flush()
+        self.assertIn(b"leased", p.stdout.readline())
+        # The emulator is asked by hand; the guest then floods its console.
+        status, _, made = self.emu.rest("POST", f"/repos/{REPO}/actions/runners/generate-jitconfig",
+                                        {"name": next(iter(w.leases("github-runner-local").values()))["runner_name"], "runner_group_id": 1,
+                                         "labels": LABELS})
+        self.assertEqual(status, 201)
+        p.stdin.write(json.dumps({"type": "deliver", "runner_id": made["runner"]["id"], "jit": made["encoded_jit_config"]}).encode() + b"\n")
+        p.stdin.flush()
+        until(lambda: w.state("one") == "DELIVERED")
+        with open(w.path("images/console/one.log"), "ab") as f:
+            for _ in range(40):
+                f.write(b"flood " * 60 + b"\n" + b"\xff\x00\x1b[31m" * 2000 + b"\n")
+                f.flush()
+        time.sleep(1)
+        with open(f"/proc/{p.pid}/statm", encoding="ascii") as f:
+            self.assertLess(int(f.read().split()[1]) * 4096, 64 << 20)
+        p.kill()
+        p.wait()
+        p.stdin.close()
+        p.stdout.close()
+        self.back()
+
+    def test_versions(self):
+        h = Host(self.w).hello(protocol=7, oldest=1, version="9.9", news={"a": 1})
+        h.say("from the future", x=1)
+        h.lease()
+        h.process.stdin.close()
+        h.ended()
+        self.back()
+        for more, words in (({"protocol": 9, "oldest": 5, "version": "9.9"}, "is too old for"), ({"protocol": 0}, "does not say which protocol")):
+            h = Host(self.w).hello(**more)
+            self.assertIn(words, h.hear("error")["text"])
+            self.assertEqual(h.ended(), 7 if "oldest" in more else 5)
+        self.back()
+
+
+HOSTS = {
+    "garbage": (b"Welcome to this host!\n", 8),
+    "deep": (b'{"type":"hello","protocol":1,"oldest":1,"x":' + b"[" * 99 + b"]" * 99 + b"}\n", 8),
+    "endless": (b"x" * 300000, 8),
+    "half": (b'{"type":"hel', 8),
+    "newer": (b'{"type":"hello","protocol":9,"oldest":9,"version":"9.9"}\n', 7),
+    "error": (b'{"type":"error","status":4,"text":"\\u001b[31mno"}\n', 4),
+    "nothing": (b"", 8),
+}
+
+
+class BadHosts(Base):
+    """boxery with a host's end that the test plays."""
+
+    def play(self, text, name="boxery-host"):
+        self.w.write("answer", "")
+        with open(self.w.path("answer"), "wb") as f:
+            f.write(text)
+        if os.path.exists(self.w.path("bin", name)):
+            os.unlink(self.w.path("bin", name))
+        self.w.write("bin/" + name, f"#!/bin/sh\ncat {self.w.path('answer')}\nread line\nsleep 0.2\nexit 0\n")
+        os.chmod(self.w.path("bin", name), 0o755)
+
+    def test_what_they_say(self):
+        for name, (text, status) in HOSTS.items():
+            self.play(text)
+            o = self.w.once()
+            self.assertEqual(o.wait(), status, (name, o.text()))
+            self.assertNotIn("\x1b", o.text())
+            self.assertEqual([r for r in self.emu.runners() if not r["foreign"]], [], name)
+
+    def test_a_silent_host(self):
+        """119 seconds are patience here too."""
+        self.play(b'{"type":"hello","protocol":1,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n')
+        self.w.write("bin/boxery-host", f"#!/bin/sh\ncat {self.w.path('answer')}\nwhile read line; do :; done\n")
+        clock = Clock(self.w.path("clock"))
+        o = self.w.once("--wait", "1h", env={"LD_PRELOAD": CLOCK, "BOXERY_TEST_CLOCK": clock.path, "BOXERY_TEST_CLOCK_MONOTONIC": "1"})
+        time.sleep(2)
+        clock.advance(117)
+        time.sleep(1)
+        self.assertIsNone(o.process.poll(), o.text())
+        clock.advance(3)
+        self.assertEqual(o.wait(), 8, o.text())
+        self.assertIn("silent for two minutes", o.text())
+
+    def test_lies_after_the_lease(self):
+        """A registration that was made is deleted whatever the host says next."""
+        begin = (b'{"type":"hello","protocol":3,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n'
+                 b'{"type":"leased","vm":"one","lease":"l","runner":"boxery-local-12345678-%d"}\n')
+        for i, (more, statuses) in enumerate(((b"garbage\n", (8,)), (b'{"type":"delivered"}\n{"type":"ended","clean":true}\n{"type":"reset","ok":true}\n',
+                                                                        (12, 14)), (b'{"type":"error","status":7,"text":"no"}\n', (7,)))):
+            # Its lease comes when it is asked for.
+            self.w.write("bin/answer1", "")
+            hello, leased = (begin % (i + 1)).splitlines(True)
+            for part, data in (("answer1", hello), ("answer2", leased), ("answer3", more)):
+                with open(self.w.path("bin", part), "wb") as f:
+                    f.write(data)
+            if os.path.exists(self.w.path("bin/boxery-host")):
+                os.unlink(self.w.path("bin/boxery-host"))
+            self.w.write("bin/boxery-host", f"#!/bin/sh\ncd {self.w.path('bin')}\ncat answer1\nwhile read line; do case $line in *'\"lease\"'*) cat answer2;; "
+                         "*deliver*) cat answer3;; esac; done\n")
+            os.chmod(self.w.path("bin/boxery-host"), 0o755)
+            o = self.w.once()
+            self.assertIn(o.wait(60), statuses, o.text())
+            self.assertEqual([r["ended"] for r in self.emu.runners() if not r["foreign"]][-1], "deleted")
+
+
+if __name__ == "__main__":
+    main()
