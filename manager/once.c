@@ -19,9 +19,10 @@
 
 #define LAST_WORD_MS 1000     /* for what is still to be written when this ends */
 #define LEAVING_MS 30000      /* for a keeper that is gone to come back */
+#define KEEPER_BACK_MS 60000 /* the same while somebody waits */
 #define RESET_TOLD_MS 180000  /* a reset that takes longer than this is not waited for */
 
-static const char *const names[] = {"greeting", "idle", "leasing", "planning", "leased", "delivering", "delivered", "releasing",
+static const char *const names[] = {"greeting", "idle", "leasing", "planning", "leased", "delivering", "delivered", "rejoining", "releasing",
 		"ended", "over", "leaving"};
 STRING_TABLE(once_state, enum once_state, names, ONCE_STATE_COUNT);
 
@@ -52,6 +53,12 @@ static int on_too_late(sd_event_source *s, uint64_t us, void *userdata)
 
 	if (o->state == ONCE_LEAVING)
 		end(o, o->status);
+	if (o->state == ONCE_REJOINING || o->state == ONCE_RELEASING) {
+		struct error e = ERROR_INIT;
+
+		(void)error_set(&e, ENOTCONN, "the keeper of the host has gone away and does not come back");
+		once_fail(o, &e);
+	}
 	if (o->state == ONCE_ENDED) {
 		once_send(o, LINK_RESET, json_pack("{s:b,s:s}", "ok", 0, "text", "the host has not finished the reset yet"));
 		once_enter(o, ONCE_OVER);
@@ -66,6 +73,8 @@ void once_enter(struct once *o, enum once_state state)
 	o->due = sd_event_source_disable_unref(o->due);
 	if (state == ONCE_ENDED)
 		(void)once_timer(o, &o->due, RESET_TOLD_MS, on_too_late);
+	if (state == ONCE_REJOINING || state == ONCE_RELEASING)
+		(void)once_timer(o, &o->due, KEEPER_BACK_MS, on_too_late);
 	if (state == ONCE_LEAVING)
 		(void)once_timer(o, &o->due, LEAVING_MS, on_too_late);
 }

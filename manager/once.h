@@ -24,6 +24,7 @@ enum once_state {
 	ONCE_LEASED,     /* the controller knows; it registers now */
 	ONCE_DELIVERING, /* the secret is with the keeper */
 	ONCE_DELIVERED,  /* the guest has it */
+	ONCE_REJOINING,  /* the keeper is gone and the guest runs on; bound to us again when the keeper is back */
 	ONCE_RELEASING,  /* the keeper was asked to take the VM back */
 	ONCE_ENDED,      /* the lease is over, the VM is being reset */
 	ONCE_OVER,       /* the controller knows how the reset went; its last word is awaited */
@@ -40,7 +41,7 @@ struct once {
 	sd_event_source *in_io, *out_io, *beat, *silence, *due, *tail;
 	/* What was asked for. */
 	char pool[VM_NAME_MAX], scope[SCOPE_MAX];
-	uint64_t ttl_ms, wait_until_ms;
+	uint64_t ttl_ms, wait_until_ms, expires_ms;
 	bool greeted, follow;
 	/* What is held. */
 	char vm[VM_NAME_MAX], lease[LEASE_ID_MAX], runner_name[RUNNER_NAME_MAX];

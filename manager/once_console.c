@@ -106,7 +106,7 @@ static int on_look(sd_event_source *s, uint64_t us, void *userdata)
 
 	look(o);
 	/* A moment longer than the lease: the last lines say how the job went. */
-	if (o->state == ONCE_DELIVERED || o->state == ONCE_RELEASING || o->state == ONCE_ENDED)
+	if (o->state == ONCE_DELIVERED || o->state == ONCE_REJOINING || o->state == ONCE_RELEASING || o->state == ONCE_ENDED)
 		(void)once_timer(o, &o->tail, LOOK_MS, on_look);
 	return 0;
 }

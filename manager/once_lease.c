@@ -1,7 +1,7 @@
 /*
  * The lease and what the keeper says about it. The lease is asked for on the keeper link's main connection, which binds it to
- * that: when the connection is lost, the lease is over, whatever the reason. Then the link makes the keeper run again (a keeper
- * that is killed leaves the guest running; the next one's start resets it) and this waits to hear of the reset.
+ * that. When the keeper is gone, the link makes it run again: a guest that has its config was left running, and the lease is
+ * bound to the new connection; an earlier one is reset by the keeper's start, and this waits to hear of that.
  *
  * A wait for a VM is cut into slices, so that no request to the keeper is open for longer than its link allows.
  */
@@ -104,6 +104,7 @@ static void on_leased(void *userdata, uint64_t number, const struct keeper_link_
 	(void)str_copy(o->lease, a->reply->lease);
 	(void)str_copy(o->runner_name, a->reply->runner_name);
 	o->generation = a->reply->generation;
+	o->expires_ms = once_now_ms() + o->ttl_ms;
 	once_enter(o, ONCE_PLANNING);
 	once_console_open(o);
 	keeper_request_init(&r, KEEPER_REGISTER);
@@ -302,20 +303,82 @@ static void on_vms(void *userdata, uint64_t number, const struct keeper_link_ans
 	json_decref(list);
 }
 
+static void look_at_vm(struct once *o)
+{
+	struct keeper_request r;
+
+	keeper_request_init(&r, KEEPER_LIST);
+	(void)keeper_link_ask(o->keeper, &r, -1, on_vms, o, 0, NULL);
+}
+
+static void on_rejoined(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	struct once *o = userdata;
+
+	if (o->state != ONCE_REJOINING || a->lost)
+		return;
+	if (a->code == 0) {
+		once_enter(o, ONCE_DELIVERED);
+		return;
+	}
+	/* It ended while the keeper was away. */
+	lease_over(o, false, a->text);
+	look_at_vm(o);
+}
+
+static void rejoin(struct once *o)
+{
+	struct keeper_request r;
+	uint64_t now = once_now_ms();
+
+	keeper_request_init(&r, KEEPER_RENEW);
+	(void)str_copy(r.lease, o->lease);
+	r.ttl_ms = o->expires_ms > now ? o->expires_ms - now : 1;
+	r.flags = KEEPER_FLAG_BIND;
+	once_ask(o, &r, -1, on_rejoined);
+}
+
+static void on_left(void *userdata, uint64_t number, const struct keeper_link_answer *a)
+{
+	struct once *o = userdata;
+
+	if (!a->lost)
+		(void)sd_event_exit(o->ev, 0);
+}
+
 static void on_up(void *userdata)
 {
 	struct once *o = userdata;
 	struct keeper_request r;
 
-	if (o->state == ONCE_LEAVING) {
-		(void)sd_event_exit(o->ev, 0);
+	switch (o->state) {
+	case ONCE_REJOINING:
+		rejoin(o);
+		return;
+	case ONCE_RELEASING:
+		once_release(o, "");
+		return;
+	case ONCE_ENDED:
+		look_at_vm(o); /* what was missed */
+		return;
+	case ONCE_LEAVING:
+		/* The guest may run on, and nobody waits for it any more. */
+		keeper_request_init(&r, KEEPER_RELEASE);
+		(void)str_copy(r.lease, o->lease);
+		if (!o->lease[0] || keeper_link_ask(o->keeper, &r, -1, on_left, o, 0, NULL) < 0)
+			(void)sd_event_exit(o->ev, 0);
+		return;
+	case ONCE_GREETING:
+	case ONCE_IDLE:
+	case ONCE_LEASING:
+	case ONCE_PLANNING:
+	case ONCE_LEASED:
+	case ONCE_DELIVERING:
+	case ONCE_DELIVERED:
+	case ONCE_OVER:
+	case ONCE_STATE_COUNT:
 		return;
 	}
-	if (o->state != ONCE_ENDED)
-		return;
-	/* What was missed. */
-	keeper_request_init(&r, KEEPER_LIST);
-	(void)keeper_link_ask(o->keeper, &r, -1, on_vms, o, 0, NULL);
 }
 
 static void on_down(void *userdata, const char *why)
@@ -323,7 +386,15 @@ static void on_down(void *userdata, const char *why)
 	struct once *o = userdata;
 	struct error e = ERROR_INIT;
 
+	if (o->state == ONCE_DELIVERED) {
+		once_enter(o, ONCE_REJOINING);
+		once_send(o, LINK_PROGRESS, json_pack("{s:s}", "text", "the keeper of the host has gone away; its return is awaited"));
+		return;
+	}
+	if (o->state == ONCE_REJOINING || o->state == ONCE_RELEASING || o->state >= ONCE_ENDED)
+		return;
 	if (o->state >= ONCE_PLANNING) {
+		/* Nothing has run in this life, or nobody can say: the next keeper resets it. */
 		lease_over(o, false, "the keeper has gone away, and the lease with it");
 		return;
 	}

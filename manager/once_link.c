@@ -100,7 +100,7 @@ static int on_outcome(struct once *o, json_t *m, struct error *e)
 
 #define IN(state) (1u << (state))
 #define ANY UINT32_MAX
-#define HELD (IN(ONCE_PLANNING) | IN(ONCE_LEASED) | IN(ONCE_DELIVERING) | IN(ONCE_DELIVERED))
+#define HELD (IN(ONCE_PLANNING) | IN(ONCE_LEASED) | IN(ONCE_DELIVERING) | IN(ONCE_DELIVERED) | IN(ONCE_REJOINING))
 static const struct {
 	message_fn act;
 	uint32_t now, late; /* states in which it is acted upon, and in which it comes too late to matter */
@@ -109,7 +109,7 @@ static const struct {
 	[LINK_BEAT] = {on_nothing, ANY, 0},
 	[LINK_LEASE] = {on_lease, IN(ONCE_IDLE), 0},
 	[LINK_DELIVER] = {on_deliver, IN(ONCE_LEASED), IN(ONCE_RELEASING) | IN(ONCE_ENDED) | IN(ONCE_OVER)},
-	[LINK_BUSY] = {on_busy, IN(ONCE_DELIVERED), IN(ONCE_DELIVERING) | IN(ONCE_RELEASING) | IN(ONCE_ENDED) | IN(ONCE_OVER)},
+	[LINK_BUSY] = {on_busy, IN(ONCE_DELIVERED), IN(ONCE_DELIVERING) | IN(ONCE_REJOINING) | IN(ONCE_RELEASING) | IN(ONCE_ENDED) | IN(ONCE_OVER)},
 	[LINK_RELEASE] = {on_release, HELD, IN(ONCE_IDLE) | IN(ONCE_LEASING) | IN(ONCE_RELEASING) | IN(ONCE_ENDED) | IN(ONCE_OVER)},
 	[LINK_OUTCOME] = {on_outcome, ANY & ~IN(ONCE_GREETING), 0},
 };

@@ -16,7 +16,8 @@
  * A VM that an admin wanted gone is removed, whatever its state: half of it may be.
  *
  * Expiries that passed while no keeper ran fire at once. A lease that was bound to a connection is kept: its holder may
- * only have lost us, and a running job is worth more than the VM it occupies; the expiry bounds it.
+ * only have lost us, and a running job is worth more than the VM it occupies; the holder binds it to its new connection (RENEW
+ * with BIND), and the expiry bounds it.
  */
 #include "base/str.h"
 #include "linux/clock.h"

@@ -35,6 +35,8 @@ int serve_renew(struct request *r, struct error *e)
 	if (!v || !lease_runs(v) || !str_equal(v->row.lease, lease.id))
 		return error_set(e, EALREADY, "lease %s of %s has ended%s%s", lease.id, lease.vm, lease.end_reason[0] ? ": " : "",
 				lease.end_reason);
+	if (r->in->flags & KEEPER_FLAG_BIND && (!lease.bound || v->bound_client))
+		return error_set(e, EBUSY, "lease %s is bound to another connection, or to none", lease.id);
 	left_ms = str_equal(lease.boot_id, r->k->boot_id) && lease.expires_boot_us > now ?
 			(lease.expires_boot_us - now) / 1000 : 0;
 	if (ttl_ms < left_ms && !(r->in->flags & KEEPER_FLAG_FORCE))
@@ -42,6 +44,8 @@ int serve_renew(struct request *r, struct error *e)
 	code = store_lease_renew(r->k->store, lease.id, ttl_ms, e);
 	if (code < 0)
 		return code;
+	if (r->in->flags & KEEPER_FLAG_BIND)
+		v->bound_client = r->client->id;
 	v->expiry = sd_event_source_disable_unref(v->expiry);
 	lease_watch_expiry(v);
 	duration_text(ttl_ms, shown, sizeof(shown));

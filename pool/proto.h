@@ -27,7 +27,8 @@
  *                                                               not believed any more); never for the runners' holders.
  *                    name + BROKEN: an admin looks: no repair   generation, text: where the kept overlay is
  *                                                               and no reset until it is released (state MAINTENANCE)
- * RENEW              lease, ttl_ms                              -  from now; never shorter than what is left only if FORCE
+ * RENEW              lease, ttl_ms, BIND                        -  from now; never shorter than what is left only if FORCE. BIND: a
+ *                                                               lease that was bound to an earlier keeper's connection is to this one
  * LEASES             holder ("" all)                            JSON {"leases":[...]}: open ones, and closed ones whose
  *                                                               registration is not known to be gone (the sweep list)
  * REGISTER           lease, registration, runner_id             -  what is known about the GitHub registration

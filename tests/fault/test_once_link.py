@@ -2,6 +2,7 @@
 """boxery runners once over a real ssh to a real sshd, its link recorded; everything on the way is killed at every stage, frozen,
 or says what it must not. After each the VM is clean again and the secrets are where they belong."""
 from once_world import BUILD, LABELS, REPO, TOKEN, OnceCase, json, main, os, signal, subprocess, threading, time, until
+from keeper_world import Gone
 from walk_world import Clock
 
 STAGES = ("leased", "registered", "delivered", "listening", "running")
@@ -132,22 +133,66 @@ class Kill(Base):
             self.over(o, 8, 15)
             self.forget()
 
-    def test_kill_keeper(self):
-        """The lease is gone with it; the next keeper, which the host's end starts, puts the VM back."""
-        for word in STAGES:
+    def kill_keeper(self):
+        self.w.keeper.kill()
+        self.w.keeper.wait()
+        self.w.keeper = None
+
+    renewals = 0
+
+    def renewed(self):
+        try:
+            return [e for e in self.w.history(name="one") if e["kind"] == "renewed"][self.renewals:]
+        except (OSError, Gone):
+            return []
+
+    def own_keeper(self):
+        """The one that the host's end has started makes room for the test's."""
+        until(lambda: self.pids("boxery-keeper"), 30)
+        self.w.call("QUIT")
+        until(lambda: not self.pids("boxery-keeper"))
+        self.w.start()
+
+    def test_kill_keeper_early(self):
+        """The next keeper, which the host's end starts, puts the VM back."""
+        for word in ("leased", "registered"):
             o = self.stage(word)
-            self.w.keeper.kill()
-            self.w.keeper.wait()
-            self.w.keeper = None
-            status = o.wait(90)
-            self.assertIn(status, (8, 14, 15), o.text())
+            self.kill_keeper()
+            self.assertIn(o.wait(90), (8, 14), o.text())
             until(lambda: self.pids("boxery-keeper"), 30)
             self.w.await_state("one", "READY", timeout=40)
             self.secrets_are_nowhere()
             self.forget()
-            self.w.call("QUIT")
-            until(lambda: not self.pids("boxery-keeper"))
-            self.w.start()
+            self.own_keeper()
+
+    def test_kill_keeper_in_the_job(self):
+        """A job is worth more than a keeper: it goes on, and the lease is held by the new connection."""
+        go = self.w.path("guest/go")
+        for killed in (False, True):
+            self.renewals += len(self.renewed())
+            o = self.stage("running", script=f"while [ ! -e {go} ]; do sleep 0.1; done")
+            self.kill_keeper()
+            until(lambda: self.pids("boxery-keeper"), 30)
+            until(self.renewed, 30)
+            if killed:
+                os.kill(self.pids("boxery-runners")[0], signal.SIGKILL)
+                self.over(o, 15)
+            else:
+                self.w.write("guest/go", "")
+                self.over(o, 0)
+                os.unlink(go)
+            self.forget()
+            self.own_keeper()
+
+    def test_kill_keeper_and_boxery(self):
+        """The host's end stays until a keeper is there that takes the VM back."""
+        o = self.stage("running")
+        self.kill_keeper()
+        o.process.kill()
+        until(lambda: self.pids("boxery-keeper"), 30)
+        self.over(o, -signal.SIGKILL)
+        self.forget()
+        self.own_keeper()
 
 
 class Host:
