@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
+#include <strings.h>
 
 static struct work_entry *entry_find(struct service *s, uint64_t number)
 {
@@ -196,6 +197,30 @@ static void take_repos(struct work_entry *entry, const char *document)
 	json_decref(root);
 }
 
+/* A runner in a group that does not allow the repository is online and never gets a job: GitHub says nothing about it. */
+static void check_group_allows(struct work_entry *entry, const char *document)
+{
+	json_t *root = document ? json_loads(document, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	const json_t *allowed = json_object_get(root, "repositories"), *name;
+	const char *visibility = json_string_value(json_object_get(root, "visibility"));
+	char text[ERROR_TEXT_MAX] = "";
+	size_t at;
+
+	for (unsigned i = 0; visibility && str_equal(visibility, "selected") && i < entry->n_repos && !text[0]; i++) {
+		bool found = json_is_true(json_object_get(root, "truncated"));
+
+		json_array_foreach(allowed, at, name)
+			found |= json_string_value(name) && strcasecmp(json_string_value(name), entry->repos[i]) == 0;
+		if (!found)
+			(void)str_format(text, "runner group %s does not allow %s: its jobs will wait for ever", entry->conf->group,
+				entry->repos[i]);
+	}
+	json_decref(root);
+	if (text[0] && !str_equal(text, entry->why))
+		log_error("%s: %s", entry->conf->scope, text);
+	(void)str_copy(entry->why, text);
+}
+
 static void on_scope(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
@@ -220,6 +245,7 @@ static void on_scope(void *userdata, uint64_t number, const struct github_answer
 	take_repos(entry, a->document);
 	if (entry->state != ENTRY_SERVING && entry->state != ENTRY_STOPPED)
 		entry_set(entry, ENTRY_SERVING, "");
+	check_group_allows(entry, a->document);
 	source_of(entry)->ask(entry);
 }
 
