@@ -1,5 +1,6 @@
 #include "base/str.h"
 #include "linux/file.h"
+#include "vm/connections.h"
 #include "vm/disk.h"
 #include "vm/image.h"
 #include "vm/op.h"
@@ -132,7 +133,9 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try
 	 * that ended. */
 	if (r == 0) {
-		(void)rate_clear(&place, NULL); /* of a VM that had the slot and whose files were taken away */
+		/* Of a VM that had the slot and whose files were taken away. */
+		(void)rate_clear(&place, NULL);
+		(void)connections_forget(&place, NULL);
 		if (!s.clean_of[0])
 			r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);
 		if (r == 0)

@@ -3,6 +3,7 @@
 #include "linux/clock.h"
 #include "linux/file.h"
 #include "vm/agent.h"
+#include "vm/connections.h"
 #include "vm/image.h"
 #include "vm/op.h"
 #include "vm/rate.h"
@@ -39,15 +40,29 @@ static int end_domain(struct host *h, const char *name, uint64_t generation, str
 	return r;
 }
 
-/* Without its settings file nobody knows its slot any more; whoever gets the slot next removes them (VM_NEW). */
-static int clear_rate(struct host *h, const char *name, struct error *e)
+/* 1, or 0 when nobody knows its slot any more: its settings file is gone. */
+static int slot_of(struct host *h, const char *name, struct slot *ret)
 {
 	struct settings s;
+
+	return settings_load(h, name, &s, NULL) == 0 && slot_derive(&h->conf, s.slot, ret, NULL) == 0;
+}
+
+/* Whoever gets a slot next removes what an unknown VM left there (VM_NEW). */
+static int clear_rate(struct host *h, const char *name, struct error *e)
+{
 	struct slot slot;
 
-	if (settings_load(h, name, &s, NULL) < 0 || slot_derive(&h->conf, s.slot, &slot, NULL) < 0)
-		return 0;
-	return rate_clear(&slot, e);
+	return slot_of(h, name, &slot) ? rate_clear(&slot, e) : 0;
+}
+
+/* Ends the life and whatever the host keeps of it outside of files. */
+static int end_life(struct host *h, const char *name, uint64_t generation, struct error *e)
+{
+	struct slot slot;
+	int r = end_domain(h, name, generation, e);
+
+	return r == 0 && slot_of(h, name, &slot) ? connections_forget(&slot, e) : r;
 }
 
 /* A start of a life that has been reset must be refused, however late it comes. */
@@ -158,7 +173,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	host_step_begin(h, "connect");
 	r = host_connect(h, e);
 	if (r == 0)
-		r = end_domain(h, q->name, q->generation, e);
+		r = end_life(h, q->name, q->generation, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "overlay");
@@ -194,20 +209,20 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 		return r;
 	if (r == 0) {
 		host_step_done(h, "it is off");
-		return 0;
+		return end_life(h, q->name, ANY_LIFE, e);
 	}
 	if (!(q->flags & VM_FLAG_FORCE) && agent_poweroff(d, &asked) == 0)
 		while (virt_runs(d) && clock_boot_us() < until)
 			host_sleep_ms(POLL_MS);
 	if (!virt_runs(d)) {
 		host_step_done(h, "powered off by itself");
-		return end_domain(h, q->name, ANY_LIFE, e);
+		return end_life(h, q->name, ANY_LIFE, e);
 	}
 	host_step_done(h, "%s",
 		asked.code		   ? asked.text
 		: q->flags & VM_FLAG_FORCE ? "not asked"
 					   : "no power-off in time");
-	return end_domain(h, q->name, ANY_LIFE, e);
+	return end_life(h, q->name, ANY_LIFE, e);
 }
 
 static int remove_files(struct host *h, const char *name, struct error *e)
@@ -269,7 +284,7 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 	if (r == 1 && virt_runs(d) && !(q->flags & VM_FLAG_FORCE))
 		return error_set(
 			e, EBUSY, "%s is running; stop it first, or remove it with --force", q->name);
-	r = end_domain(h, q->name, ANY_LIFE, e);
+	r = end_life(h, q->name, ANY_LIFE, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "files");
