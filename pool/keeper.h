@@ -30,6 +30,7 @@ struct keeper_vm {
 	bool running;          /* what libvirt said last, or the last operation */
 	uint64_t running_us;   /* when that was */
 	uint64_t remover;      /* client that wants to know when it is removed (row.removing) */
+	unsigned failed_removals; /* in a row, with nobody to be told */
 	uint64_t asker;        /* client whose request the next effect serves */
 	uint64_t awaiter;      /* client that wants to know when it has come to awaited, and the request it asked with */
 	uint32_t awaiter_seq;
@@ -155,6 +156,7 @@ uint64_t keeper_backoff_ms(int32_t attempts);
 /* STOPPED or DOUBT, which count as a failed start when the VM has only just become READY. */
 void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happening what, const char *step, const char *reason);
 void keeper_await(struct keeper_vm *v, struct client *c, enum vm_state awaited); /* COLD or READY; then CLIENT_VMS */
+void keeper_await_end(struct keeper_vm *v, const struct error *e); /* answers that client; e->code 0: the VM has come there */
 
 /* keeper_deadline.c: how long a state may last */
 void deadline_watch(struct keeper_vm *v); /* after every change, and when what it depends on has changed */
@@ -271,6 +273,7 @@ void lessees_serve(struct keeper *k);
 bool lease_runs(const struct keeper_vm *v); /* a holder has it, or an admin looks at it */
 void lease_load(struct keeper_vm *v);       /* what this process knows of the open lease, from the store */
 void lease_watch_expiry(struct keeper_vm *v); /* arms or drops the timer of the open lease */
+uint64_t lease_left_ms(const struct keeper *k, const struct lease_row *lease); /* of another boot of the host: 0 */
 void lease_reply(struct client *c, struct keeper_vm *v); /* the answer to LEASE, or its end when the client has gone */
 /* It is awake and nobody's yet: the key is put in, or LEASE is answered. c may be NULL. */
 int lease_hand_over(struct client *c, struct keeper_vm *v, struct error *e);

@@ -4,7 +4,7 @@
  *
  *   STARTING, LEASED, ADDING,     INTERRUPTED. A LEASED life got nothing, so its holder loses nothing but the lease.
  *   MAINTENANCE without a lease
- *   MAINTENANCE with one          an admin looks at it: goes on
+ *   MAINTENANCE with one          an admin looks at it: goes on; after a restart of the host with the usual time
  *   KEPT                          halted once more; after a restart of the host its time counts anew
  *   RESETTING                     the reset is done again
  *   READY, DELIVERED, BUSY        kept until the first listing judges them; of another boot of the host: reset now, no domain
@@ -55,6 +55,20 @@ static void adopt_delivered(struct keeper_vm *v)
 		(void)keeper_apply(v, v->row.generation, HAPPENING_DOUBT, &cut_off, &e);
 }
 
+/* Of another boot nobody can say what is left of its time. */
+static void adopt_inspected(struct keeper_vm *v)
+{
+	struct lease_row lease;
+	struct error e = ERROR_INIT;
+	int r = store_lease_get(v->k->store, v->row.lease, &lease, &e);
+
+	if (r == 0 && !str_equal(lease.boot_id, v->k->boot_id))
+		r = store_lease_renew(v->k->store, lease.id, KEEPER_TTL_DEFAULT_MS, &e);
+	if (r < 0)
+		log_vm(LOG_ERR, v->row.name, v->row.lease, "%s", e.text);
+	lease_watch_expiry(v);
+}
+
 static void adopt(struct keeper_vm *v)
 {
 	bool other_boot = !str_equal(v->row.since_boot_id, v->k->boot_id);
@@ -68,7 +82,7 @@ static void adopt(struct keeper_vm *v)
 	switch (v->row.state) {
 	case STATE_MAINTENANCE:
 		if (v->row.lease[0])
-			lease_watch_expiry(v);
+			adopt_inspected(v);
 		else
 			keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");
 		break;

@@ -85,10 +85,22 @@ void keeper_await(struct keeper_vm *v, struct client *c, enum vm_state awaited)
 	client_wait(c, CLIENT_VMS);
 }
 
+void keeper_await_end(struct keeper_vm *v, const struct error *e)
+{
+	struct client *c = client_find(v->k, v->awaiter);
+
+	v->awaiter = 0;
+	if (!c || c->wait != CLIENT_VMS || c->request.head.seq != v->awaiter_seq)
+		return; /* gone, or one of its other VMs has answered it */
+	if (e->code)
+		client_reply_error(c, e);
+	else if (--c->awaits == 0)
+		client_reply_ok(c, keeper_find(v->k, c->request.name));
+}
+
 /* Answers whoever waited for this VM to come to rest. */
 static void answer_awaiter(struct keeper_vm *v, const char *reason)
 {
-	struct client *c = client_find(v->k, v->awaiter);
 	struct error e = ERROR_INIT;
 
 	if (!v->awaiter)
@@ -101,13 +113,7 @@ static void answer_awaiter(struct keeper_vm *v, const char *reason)
 				reason[0] ? reason : "the capture came to nothing");
 	else if (v->row.state != v->awaited)
 		return;
-	v->awaiter = 0;
-	if (!c || c->wait != CLIENT_VMS || c->request.head.seq != v->awaiter_seq)
-		return; /* gone, or one of its other VMs has answered it */
-	if (e.code)
-		client_reply_error(c, &e);
-	else if (--c->awaits == 0)
-		client_reply_ok(c, keeper_find(v->k, c->request.name));
+	keeper_await_end(v, &e);
 }
 
 /* What was going on with the VM and does not fit its new state. */
@@ -227,6 +233,9 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	if (r < 0) {
 		log_vm(LOG_ERR, v->row.name, lease, "%s in state %s could not be recorded and will be tried again: %s",
 				happening_to_string(what), state_to_string(from), e ? e->text : "");
+		/* What was not written has happened all the same: it is nobody's before libvirt has confirmed this life again. */
+		if (from == STATE_READY && what != HAPPENING_LEASE)
+			v->confirmed = false;
 		if (!v->op)
 			keeper_retry(v, KEEPER_COMMIT_RETRY_MS);
 		return r;

@@ -323,6 +323,9 @@ static int check_lease(struct request *r, struct keeper_vm **ret, struct error *
 		return error_set(e, ESTALE, "lease %s has ended; nothing was delivered", lease.id);
 	if (v->row.state != STATE_LEASED || v->delivery)
 		return error_set(e, EALREADY, "lease %s: a life gets one secret, and this one has had its delivery", lease.id);
+	if (v->trouble)
+		return error_set(e, ESTALE, "lease %s: nothing is delivered to %s, which is about to be reset: %s", lease.id, lease.vm,
+				v->trouble);
 	if (vm_sleeps(&v->row))
 		return error_set(e, EBUSY, "lease %s: %s is not awake yet, and its holder has not been answered", lease.id, lease.vm);
 	if (!r->k->conf.net_isolation)

@@ -21,7 +21,7 @@ static void duration_text(uint64_t ms, char *dst, size_t size)
 
 int serve_renew(struct request *r, struct error *e)
 {
-	uint64_t now = clock_boot_us(), left_ms, ttl_ms = r->in->ttl_ms;
+	uint64_t left_ms, ttl_ms = r->in->ttl_ms;
 	struct lease_row lease;
 	struct keeper_vm *v;
 	char text[64], shown[40];
@@ -37,8 +37,7 @@ int serve_renew(struct request *r, struct error *e)
 				lease.end_reason);
 	if (r->in->flags & KEEPER_FLAG_BIND && (!lease.bound || v->bound_client))
 		return error_set(e, EBUSY, "lease %s is bound to another connection, or to none", lease.id);
-	left_ms = str_equal(lease.boot_id, r->k->boot_id) && lease.expires_boot_us > now ?
-			(lease.expires_boot_us - now) / 1000 : 0;
+	left_ms = lease_left_ms(r->k, &lease);
 	if (ttl_ms < left_ms && !(r->in->flags & KEEPER_FLAG_FORCE))
 		ttl_ms = left_ms;
 	code = store_lease_renew(r->k->store, lease.id, ttl_ms, e);

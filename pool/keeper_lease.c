@@ -322,17 +322,29 @@ void lessees_serve(struct keeper *k)
 static int on_expired(sd_event_source *s, uint64_t us, void *userdata)
 {
 	struct keeper_vm *v = userdata;
+	struct error e = ERROR_INIT;
 
 	v->expiry = sd_event_source_disable_unref(v->expiry);
 	keeper_note(v, HAPPENING_EXPIRED, "its lease has expired");
+	/* It could not be recorded, and with an operation under way nobody else tries that again. */
+	if (lease_runs(v) && !v->expiry && loop_timer(v->k->event, &v->expiry, KEEPER_COMMIT_RETRY_MS, on_expired, v, &e) < 0)
+		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot watch the lease's end: %s", e.text);
 	return 0;
+}
+
+uint64_t lease_left_ms(const struct keeper *k, const struct lease_row *lease)
+{
+	const uint64_t now = clock_boot_us();
+
+	if (!str_equal(lease->boot_id, k->boot_id) || lease->expires_boot_us <= now)
+		return 0;
+	return (lease->expires_boot_us - now + 999) / 1000;
 }
 
 void lease_watch_expiry(struct keeper_vm *v)
 {
 	struct lease_row lease;
 	struct error e = ERROR_INIT;
-	uint64_t now = clock_boot_us();
 
 	if (!lease_runs(v)) {
 		v->expiry = sd_event_source_disable_unref(v->expiry);
@@ -341,8 +353,7 @@ void lease_watch_expiry(struct keeper_vm *v)
 	if (v->expiry)
 		return;
 	if (store_lease_get(v->k->store, v->row.lease, &lease, &e) == 0)
-		(void)loop_timer(v->k->event, &v->expiry,
-				lease.expires_boot_us > now ? (lease.expires_boot_us - now + 999) / 1000 : 0, on_expired, v, &e);
+		(void)loop_timer(v->k->event, &v->expiry, lease_left_ms(v->k, &lease), on_expired, v, &e);
 	if (e.code) {
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot watch the lease's end: %s", e.text);
 		keeper_retry(v, KEEPER_COMMIT_RETRY_MS);

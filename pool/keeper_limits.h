@@ -55,6 +55,7 @@
 /* An operation that has used this part of its time does not hold a place any more: others go on beside it. */
 #define KEEPER_SLOW_PART 3
 #define KEEPER_SLOW_MAX 16 /* so many at once; the next one keeps its place */
+#define KEEPER_REMOVE_DOUBLINGS 6 /* of KEEPER_HOST_RETRY_MS: a removal that keeps failing is tried every 16 minutes */
 #define KEEPER_MEMORY_SPARE_MIB 512 /* left to the host when a VM is started */
 #define KEEPER_POOL_COUNT_MAX 240 /* VMs of one POOL_ADD */
 #define KEEPER_RATE_MAX 1000000 /* of any rate in pool_settings */

@@ -68,16 +68,13 @@ int serve_list(struct request *r, struct error *e)
 struct leases {
 	struct keeper *k;
 	json_t *array;
-	uint64_t now_us;
 };
 
 static int add_lease(void *userdata, const struct lease_row *l)
 {
 	struct leases *to = userdata;
 	const struct keeper_vm *v = l->open ? keeper_find(to->k, l->vm) : NULL;
-	bool this_boot = str_equal(l->boot_id, to->k->boot_id);
-	json_int_t expires = !l->open || !this_boot || l->expires_boot_us < to->now_us ?
-			0 : (json_int_t)((l->expires_boot_us - to->now_us) / 1000);
+	json_int_t expires = l->open ? (json_int_t)lease_left_ms(to->k, l) : 0;
 	char opened[32], closed[32];
 
 	wall_text(l->opened_wall_us, opened);
@@ -95,7 +92,7 @@ static int add_lease(void *userdata, const struct lease_row *l)
 
 int serve_leases(struct request *r, struct error *e)
 {
-	struct leases to = {.k = r->k, .array = json_array(), .now_us = clock_boot_us()};
+	struct leases to = {.k = r->k, .array = json_array()};
 	int code = store_lease_each(r->k->store, r->in->holder, !(r->in->flags & KEEPER_FLAG_ALL), add_lease, &to, e);
 
 	if (code < 0) {

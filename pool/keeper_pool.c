@@ -4,7 +4,7 @@
  * A removal is written down first (vm_row.removing), then brings the VM to rest. COLD, BROKEN and PLAIN VMs are removed as they
  * are; anything else is reset first and removed when it arrives in one of these. A keeper that dies in between leaves the wish
  * to the next one, because half of the VM's files may be gone already. One that fails is taken back when somebody is there to be
- * told, and else tried again.
+ * told, and else tried again, after twice the time each time.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -107,8 +107,11 @@ static int grow_now(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
 	enum vm_state awaited = r->in->flags & KEEPER_FLAG_WAIT ? STATE_READY : STATE_COLD;
+	const struct keeper_vm *origin = keeper_find(r->k, origin_of(v));
 	int wanted;
 
+	if (v->row.removing || !origin || origin->row.removing)
+		return error_set(e, EBUSY, "%s is being removed, and with it the clean state", origin_of(v));
 	if (r->in->pool[0] && !str_equal(r->in->pool, v->row.pool))
 		return error_set(e, EINVAL, "%s is in pool %s, and so are those that share its clean state", v->row.name, v->row.pool);
 	wanted = check_others(v, r->in->count, e);
@@ -135,7 +138,7 @@ int serve_pool_add(struct request *r, struct error *e)
 	if (v->row.state != STATE_PLAIN)
 		return error_set(e, v->row.state == STATE_ADDING ? EBUSY : EALREADY, "%s is in pool %s already (%s)",
 				v->row.name, v->row.pool, state_to_string(v->row.state));
-	if (v->op || v->row.removing)
+	if (v->op || v->row.removing || (origin && origin->row.removing))
 		return error_set(e, EBUSY, "%s: something else is under way with it", v->row.name);
 	if (v->running)
 		return error_set(e, EBUSY, "%s is running; what joins a pool is its disk, so stop it first: 'boxery-host stop %s'",
@@ -189,6 +192,22 @@ static int set_removing(struct keeper_vm *v, bool removing, struct error *e)
 	return r;
 }
 
+/* Nobody is there to be told: once loudly, then where people look; and ever more rarely, since it may stay so. */
+static void remove_later(struct keeper_vm *v, const struct error *e)
+{
+	const unsigned doublings = v->failed_removals < KEEPER_REMOVE_DOUBLINGS ? v->failed_removals : KEEPER_REMOVE_DOUBLINGS;
+
+	if (v->failed_removals++ == 0) {
+		log_vm(LOG_ALERT, v->row.name, NULL, "cannot be removed: %s; it is tried again until that works, and at once by "
+				"'boxery-host %srm %s'", e->text, v->row.state == STATE_PLAIN ? "" : "pool ", v->row.name);
+		keeper_record(v, "remove", e->text, 0);
+	}
+	/* In memory only, as what the host is short of. */
+	(void)str_copy(v->row.step, "remove");
+	(void)str_copy(v->row.reason, e->text);
+	keeper_retry(v, (uint64_t)KEEPER_HOST_RETRY_MS << doublings);
+}
+
 static void remove_failed(struct keeper_vm *v, const struct error *e)
 {
 	struct client *c = client_find(v->k, v->remover);
@@ -196,7 +215,9 @@ static void remove_failed(struct keeper_vm *v, const struct error *e)
 
 	v->remover = 0;
 	if (!c || set_removing(v, false, &commit) < 0)
-		keeper_retry(v, KEEPER_HOST_RETRY_MS);
+		remove_later(v, e);
+	else
+		v->failed_removals = 0;
 	client_reply_error(c, e);
 	keeper_kick(v->k);
 }
@@ -220,6 +241,8 @@ static void remove_done(struct op *op, const struct error *cause)
 		return;
 	}
 	log_vm(LOG_NOTICE, v->row.name, NULL, "was removed");
+	(void)error_set(&e, ENOENT, "%s was removed while it was waited for", v->row.name);
+	keeper_await_end(v, &e);
 	c = client_find(k, v->remover);
 	keeper_vm_forget(v);
 	client_reply_ok(c, NULL);

@@ -41,7 +41,7 @@ static uint64_t next_delay(uint64_t ms)
 /* Libvirt is back: what waited for it, or had failed without it, is done now. */
 static void go_on(struct keeper_vm *v)
 {
-	if (!v->retry || (v->row.state != STATE_RESETTING && v->row.state != STATE_KEPT))
+	if (!v->retry || (v->row.state != STATE_RESETTING && v->row.state != STATE_KEPT && !v->row.removing))
 		return;
 	keeper_retry(v, 0);
 	keeper_settle(v);

@@ -15,6 +15,7 @@
  *   dead MS                 START, WAKE: the domain is gone this long before the result, which says that all is well
  *   drop MS                 WAKE: the domain is gone this long before the result, which is a failure
  *   shortlife MS            START: the domain is gone this long after the result (its watch says so)
+ *   stopped NAME GENERATION WATCH: says that this life has stopped, whatever runs
  */
 #include "tests/fault/fake_world.h"
 #include "vm/proto.h"
@@ -318,6 +319,8 @@ static void watch(void)
 		char how[LINE_MAX_];
 
 		world_script("WATCH", "", how, sizeof(how));
+		if (sscanf(how, "stopped %31s %d", where, &code) == 2)
+			event(VM_EVENT_STOPPED, where, (uint64_t)code, "shutdown");
 		if (strcmp(how, "crash") == 0)
 			(void)raise(SIGKILL);
 		if (strcmp(how, "garbage") == 0)

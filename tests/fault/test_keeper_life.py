@@ -139,6 +139,22 @@ class Life(Case):
         w.stop_domain("one")
         until(lambda: w.running("one") == 2)
 
+    def test_late_stop_of_an_old_life_ends_nothing(self):
+        w = self.w
+        w.pool_vm("one")
+        w.call("RELEASE", lease=w.lease()["lease"])
+        w.await_state("one", "READY")
+        lease = w.lease()["lease"]
+        for generation in (1, 0, 7):  # 0: a domain without one
+            word = f"generation {generation} has stopped"
+            before = w.log().count(word)
+            w.script("WATCH", f"once stopped one {generation}")
+            until(lambda: w.log().count(word) > before)
+            self.assertEqual((w.state("one"), w.running("one")), ("LEASED", 2), generation)
+        w.script("WATCH", "once stopped one 2")
+        until(lambda: w.running("one") == 3)
+        self.refused(114, "STOPPED", w.call, "RELEASE", lease=lease)
+
     def test_failing_starts_end_in_broken_and_repair(self):
         w = self.w
         w.script("START-bad", "fail 5 agent it does not answer")
@@ -423,8 +439,32 @@ class Life(Case):
         w.start()
         until(lambda: len(w.ops("REMOVE")) >= 6)
         self.assertEqual((w.vms()["one"]["work"], w.running("one")), ("REMOVE", 0))
+        self.assertEqual((w.vms()["one"]["step"], w.vms()["one"]["reason"]), ("remove", "stuck"))
+        self.assertEqual(w.log().count("cannot be removed: stuck"), 1)
+        self.assertEqual([e["text"] for e in w.history(name="one") if e["kind"] == "remove"], ["stuck"])
         w.script("REMOVE", "slow 300")
         w.call("POOL_REMOVE", name="one")  # joins it
+        self.assertEqual(w.vms(), {})
+
+    def test_who_waits_for_a_vm_that_is_removed(self):
+        w = self.w
+        w.new("one")
+        w.script("START", "hang")
+        c = w.client()
+        seq = c.send("POOL_ADD", name="one", flags=WAIT)
+        w.await_state("one", "STARTING")
+        w.call("POOL_REMOVE", name="one", flags=FORCE)
+        self.refused(2, "one was removed while it was waited for", c.reply, seq)
+
+    def test_nothing_is_made_from_what_is_removed(self):
+        w = self.w
+        w.pool_vm("one")
+        w.script("REMOVE", "slow 500")
+        c = w.client()
+        seq = c.send("POOL_REMOVE", name="one")
+        until(lambda: w.ops("REMOVE"))
+        self.refused(16, "one is being removed", w.call, "POOL_ADD", name="one", count=3)
+        c.reply(seq)
         self.assertEqual(w.vms(), {})
 
     def test_removal_of_broken(self):

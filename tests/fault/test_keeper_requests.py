@@ -1,6 +1,8 @@
 """What the keeper is asked: refusals with a sentence and nothing changed, malformed messages, limits, many at once."""
 import os
+import re
 import resource
+import signal
 import socket
 import struct
 import threading
@@ -236,6 +238,62 @@ class Requests(Case):
         until(lambda: w.running("one") == 2)  # the next listing says again that it has stopped
         w.await_state("one", "READY")
         self.assertTrue(any(e["kind"] == "STOPPED" for e in w.history(lease=lease)))
+
+    def database_full(self, full):
+        """A limit on file sizes that the database is over already, and the log is not."""
+        limit = resource.RLIM_INFINITY
+        if full:
+            limit = os.path.getsize(self.w.path("keeper.log")) + 32768
+            self.assertGreater(os.path.getsize(self.w.path("state/boxery.db-wal")), limit)
+        resource.prlimit(self.w.keeper.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    def watcher_held(self, pattern, what):
+        """Nothing can be recorded while `what` happens and the keeper hears of it; then the disk has room again, and the keeper
+        hears nothing more until the watcher, which is returned, goes on."""
+        w = self.w
+        until(lambda: len(w.children()) == 1)
+        watcher = w.children()[0]
+        self.database_full(True)
+        what()
+        until(lambda: re.search(pattern + ".* could not be recorded", w.log()))
+        os.kill(watcher, signal.SIGSTOP)
+        time.sleep(0.1)
+        self.database_full(False)
+        return watcher
+
+    def test_doubt_that_cannot_be_recorded(self):
+        """... is not forgotten: the VM is not handed out, and gets no secret."""
+        w = self.w
+        w.pool_vm("one")
+        watcher = self.watcher_held("in state READY", lambda: w.stop_domain("one"))
+        self.refused(11, "has not confirmed it", w.lease, name="one")
+        os.kill(watcher, signal.SIGCONT)
+        until(lambda: w.running("one") == 2)
+        w.await_state("one", "READY")
+        lease = w.lease()["lease"]
+        watcher = self.watcher_held("in state LEASED", lambda: w.write("world/trouble/one", "its disk was replaced"))
+        self.refused(116, "its disk was replaced", w.deliver, lease)
+        os.unlink(w.path("world/trouble/one"))
+        os.kill(watcher, signal.SIGCONT)
+        w.call("RELEASE", lease=lease)
+        w.await_state("one", "READY")
+
+    def test_expiry_that_cannot_be_recorded(self):
+        """... while an operation is under way is tried again all the same."""
+        w = self.w
+        w.pool_vm("one")
+        w.script("GRANT", "slow 1000")
+        c = w.client()
+        seq = c.send("LEASE", holder="tester", pool="default", ttl_ms=300, text="ssh-ed25519 " + "A" * 40)
+        until(lambda: w.ops("GRANT"))
+        self.database_full(True)
+        until(lambda: "EXPIRED in state DELIVERED could not be recorded" in w.log())
+        self.database_full(False)
+        try:
+            c.reply(seq)
+        except Refused:
+            pass
+        until(lambda: w.running("one") == 2)
 
 
 if __name__ == "__main__":

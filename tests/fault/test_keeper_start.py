@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import subprocess
 
-from keeper_world import BIND, Case, Gone, Refused, WAIT, main, memfd, time, until
+from keeper_world import BIND, LOOK, Case, Gone, Refused, WAIT, main, memfd, time, until
 
 HOST = os.environ["BOXERY_HOST"]
 
@@ -229,6 +229,30 @@ class Adopt(Case):
             if w.await_state(name, "READY", "BROKEN")["state"] == "BROKEN":
                 w.call("POOL_REPAIR", name=name, flags=WAIT)
         self.assertTrue(any("the host was restarted" in e["text"] for e in w.history(lease=lease)))
+
+    def test_host_was_restarted_while_somebody_looked(self):
+        """The clock of the other boot says nothing about what is left of the lease."""
+        w = self.w.start()
+        w.script("START-one", "fail 5 agent no")
+        w.new("one")
+        w.call("POOL_ADD", name="one")
+        w.await_state("one", "BROKEN")
+        lease = w.lease(name="one", flags=LOOK)["lease"]
+        self.assertEqual(w.end(), 0)
+        db = sqlite3.connect(w.path("state/boxery.db"))
+        other = "00000000-0000-0000-0000-000000000000"
+        db.execute("UPDATE vms SET since_boot_id = ?", (other,))
+        db.execute("UPDATE leases SET boot_id = ?, expires_boot_us = expires_boot_us + 1000000 * 86400 * 100", (other,))
+        db.commit()
+        db.close()
+        w.start()
+        left = w.leases()[lease]["expires_in_ms"]
+        self.assertTrue(0 < left <= 6 * 3600 * 1000, left)
+        self.restart()
+        self.assertLess(w.leases()[lease]["expires_in_ms"], left)  # counted anew once only
+        w.script("START-one", None)
+        w.call("RELEASE", lease=lease)
+        w.await_state("one", "READY")
 
 
 class End(Case):
