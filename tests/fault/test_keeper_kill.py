@@ -259,6 +259,7 @@ class Kill(Case):
     def test_removal(self):
         """Asked for once: the next keeper finishes it, also when half of the VM is gone already."""
         def scenario(d):
+            d.call("POOL_SET", pool="default", standby=RUNNING)  # so that it has a host key to be forgotten
             d.make("one")
             d.add("one")
             if d.point == "result-REMOVE":
