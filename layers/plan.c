@@ -1,5 +1,6 @@
 /* The inputs of a build: sources, packages, and the hash that says whether anything has changed. */
 #include "boxery-config.h"
+#include "base/cleanup.h"
 #include "layers/plan.h"
 #include "layers/sha256.h"
 #include "linux/file.h"
@@ -16,12 +17,17 @@ static int beside(const struct layer *l, const char *source, char *dst, size_t s
 
 int plan_read_source(const struct layer *l, const char *source, char **ret, size_t *ret_len, struct error *e)
 {
+	/* The last for what is compiled. */
+	const char *const folders[] = {NULL, program_data_folder(), program_build_folder()};
 	char path[1024];
 
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
 		struct error why = ERROR_INIT;
-		int r = i == 0 ? beside(l, source, path, sizeof(path)) :
-				 str_format(path, "%s/%s", program_data_folder(), source);
+		int r;
+
+		if (i > 0 && !folders[i])
+			continue;
+		r = i == 0 ? beside(l, source, path, sizeof(path)) : str_format(path, "%s/%s", folders[i], source);
 
 		if (r == 0)
 			r = file_read(AT_FDCWD, path, PLAN_SOURCE_MAX, ret, ret_len, &why);

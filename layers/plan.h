@@ -4,8 +4,8 @@
  * What a build will do, worked out before anything is done: every source is read and every value is checked, so that
  * a mistake in a layer is found in milliseconds and not after the packages.
  *
- * A source path is looked for beside the layers folder it was named in, then in boxery's installed data folder, then
- * in the source tree this program was built from.
+ * A source path is looked for beside the layers folder it was named in, then in boxery's installed data folder or, for a
+ * program that runs from its build tree, in the source tree and in that build tree.
  */
 #include "base/error.h"
 #include "base/str.h"

@@ -53,15 +53,21 @@ int program_path(const char *name, char *dst, size_t size, struct error *e)
 		BOXERY_LIBEXECDIR);
 }
 
+const char *program_build_folder(void)
+{
+	static char own[PATH_MAX];
+	char mark[PATH_MAX];
+
+	if (own_folder(own, sizeof(own)) == 0 && str_format(mark, "%s/meson-private", own) == 0 && access(mark, F_OK) == 0)
+		return own;
+	return NULL;
+}
+
 const char *program_data_folder(void)
 {
-	char own[PATH_MAX], mark[PATH_MAX];
-
 	/* Only a build tree may use the source's files: an installed program that runs as root must not look into a folder
 	 * that somebody else may make. */
-	if (own_folder(own, sizeof(own)) == 0 && str_format(mark, "%s/meson-private", own) == 0 && access(mark, F_OK) == 0)
-		return BOXERY_SOURCE_DATADIR;
-	return BOXERY_DATADIR;
+	return program_build_folder() ? BOXERY_SOURCE_DATADIR : BOXERY_DATADIR;
 }
 
 int program_search(const char *name, char *dst, size_t size, struct error *e)

@@ -9,7 +9,11 @@
 #include <sodium.h>
 #include <string.h>
 
+/* Of a guest that was restored libvirt learns within some 20 ms that its agent is there; a boot takes seconds. */
+#define PING_FIRST_MS 10
 #define PING_INTERVAL_MS 100
+/* What begins a life takes some 20 ms and is waited for by somebody; the rest takes seconds. */
+#define STATUS_FIRST_MS 5
 #define STATUS_INTERVAL_MS 50
 #define CALL_TIMEOUT_S 10
 
@@ -64,6 +68,7 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
 	struct error last = ERROR_INIT;
+	unsigned interval = PING_FIRST_MS;
 	int r;
 
 	for (;;) {
@@ -81,7 +86,8 @@ int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e)
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "the guest agent did not answer in %llu s (%s)",
 				(unsigned long long)(timeout_ms / 1000), last.text);
-		host_sleep_ms(PING_INTERVAL_MS);
+		host_sleep_ms(interval);
+		interval = interval * 2 < PING_INTERVAL_MS ? interval * 2 : PING_INTERVAL_MS;
 	}
 }
 
@@ -167,18 +173,21 @@ static int exec_result(json_t *status, const char *path, char **ret_stdout, stru
 	return 0;
 }
 
-int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input_len, uint64_t timeout_ms,
+int agent_exec(virDomainPtr d, const char *path, const char *argument, const void *input, size_t input_len, uint64_t timeout_ms,
 	char **ret_stdout, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
+	unsigned interval = STATUS_FIRST_MS;
 	json_int_t pid = -1;
 	int r;
 
 	json_set_alloc_funcs(malloc, wiping_free);
-	r = exec_start(d, path, json_array(), input, input_len, &pid, e);
+	r = exec_start(d, path, argument ? json_pack("[s]", argument) : json_array(), input, input_len, &pid, e);
 	while (r == 0) {
 		CLEANUP(json_decrefp) json_t *command = NULL, *status = NULL;
 
+		host_sleep_ms(interval);
+		interval = interval * 2 < STATUS_INTERVAL_MS ? interval * 2 : STATUS_INTERVAL_MS;
 		command = command_new("guest-exec-status", json_pack("{s:I}", "pid", pid));
 		if (!command)
 			return error_errno(e, ENOMEM, "cannot write an agent command");
@@ -190,7 +199,6 @@ int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input
 		if (clock_boot_us() >= until)
 			return error_set(e, ETIMEDOUT, "%s in the guest had not ended after %llu s", path,
 				(unsigned long long)(timeout_ms / 1000));
-		host_sleep_ms(STATUS_INTERVAL_MS);
 	}
 	return r;
 }

@@ -12,9 +12,9 @@
 
 /* Polls until the agent answers. -ENOTCONN at once when the guest has stopped meanwhile. */
 int agent_wait(virDomainPtr d, uint64_t timeout_ms, struct error *e);
-/* Runs `path` in the guest with these bytes on its stdin; a non-zero exit is an error with the last line of
+/* Runs `path` in the guest, with one argument (NULL: none) and these bytes on its stdin; a non-zero exit is an error with the last line of
  * its stderr. *ret_stdout is malloc'd, bounded and NUL-terminated. */
-int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input_len, uint64_t timeout_ms,
+int agent_exec(virDomainPtr d, const char *path, const char *argument, const void *input, size_t input_len, uint64_t timeout_ms,
 	char **ret_stdout, struct error *e);
 /* The farthest that the guest's clock can be from ours, in milliseconds. */
 int agent_clock_skew_ms(virDomainPtr d, uint64_t *ret, struct error *e);

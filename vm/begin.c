@@ -1,7 +1,9 @@
 #include "vm/begin.h"
+#include "base/cleanup.h"
 #include "linux/clock.h"
 #include <errno.h>
 #include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int add_base64(struct buf *b, const char *key, const void *data, size_t len)
@@ -82,9 +84,9 @@ int grant_render(struct buf *b, uint64_t generation, const char *key_line, struc
 	return r < 0 ? error_errno(e, -r, "cannot write the key for the guest") : 0;
 }
 
-enum answer_key { GENERATION, HOST_KEY, CLOCK, ADDRESS, SYSTEM, LEASE, KERNEL, ANSWER_COUNT };
+enum answer_key { GENERATION, HOST_KEY, CLOCK, ADDRESS, LEASE, KERNEL, ANSWER_COUNT };
 static const char *const answer_names[ANSWER_COUNT] = {
-	"generation", "host_key", "clock", "address", "system", "lease", "kernel"};
+	"generation", "host_key", "clock", "address", "lease", "kernel"};
 
 static int take(struct begin_answer *a, enum answer_key key, const char *value, struct error *e)
 {
@@ -106,9 +108,6 @@ static int take(struct begin_answer *a, enum answer_key key, const char *value, 
 	case ADDRESS:
 		r = str_copy(a->address, value);
 		break;
-	case SYSTEM:
-		r = str_copy(a->system, value);
-		break;
 	case KERNEL:
 		r = str_copy(a->kernel, value);
 		break;
@@ -118,13 +117,24 @@ static int take(struct begin_answer *a, enum answer_key key, const char *value, 
 	return r < 0 ? error_set(e, EBADMSG, "%s is too long", answer_names[key]) : 0;
 }
 
-static int take_line(struct begin_answer *a, bool seen[static ANSWER_COUNT], char *line, struct error *e)
+/* Adds one line of a listing to what is there already. */
+static int take_seen(char seen[static BEGIN_SEEN_MAX], size_t *len, const char *value, struct error *e)
+{
+	if (str_format_n(seen + *len, BEGIN_SEEN_MAX - *len, "%s\n", value) < 0)
+		return error_set(e, EBADMSG, "what it lists is longer than %d bytes", BEGIN_SEEN_MAX);
+	*len += strlen(value) + 1;
+	return 0;
+}
+
+static int take_line(struct begin_answer *a, bool seen[static ANSWER_COUNT], size_t *len, char *line, struct error *e)
 {
 	char shown[64], *value = strchr(line, ' ');
 
 	str_show_n(shown, sizeof(shown), line, strlen(line));
 	if (value)
 		*value++ = '\0';
+	if (value && str_equal(line, "seen"))
+		return take_seen(a->seen, len, value, e);
 	for (int i = 0; value && i < ANSWER_COUNT; i++)
 		if (str_equal(line, answer_names[i])) {
 			if (seen[i])
@@ -135,38 +145,81 @@ static int take_line(struct begin_answer *a, bool seen[static ANSWER_COUNT], cha
 	return error_set(e, EBADMSG, "the line '%s' is not understood", shown);
 }
 
+/* The next line of an answer, cut off its text. */
+static int next_line(const char **text, char line[static BEGIN_LINE_MAX], struct error *e)
+{
+	size_t n = strcspn(*text, "\n");
+
+	if (n >= BEGIN_LINE_MAX)
+		return error_set(e, EBADMSG, "a line has more than %d bytes", BEGIN_LINE_MAX - 1);
+	memcpy(line, *text, n);
+	line[n] = '\0';
+	*text += n + ((*text)[n] == '\n');
+	return 0;
+}
+
+static int parse_lines(const char *text, struct begin_answer *a, bool seen[static ANSWER_COUNT], struct error *e)
+{
+	char line[BEGIN_LINE_MAX];
+	size_t len = 0;
+	int r = 0;
+
+	while (r == 0 && *text) {
+		r = next_line(&text, line, e);
+		if (r == 0 && str_equal(line, "done"))
+			return *text ? error_set(e, EBADMSG, "it goes on after its last line") : 0;
+		if (r == 0)
+			r = take_line(a, seen, &len, line, e);
+	}
+	return r < 0 ? r : error_set(e, EBADMSG, "it has no last line");
+}
+
 int begin_parse(const char *text, struct begin_answer *ret, struct error *e)
 {
-	struct begin_answer a = {0};
+	CLEANUP_FREE struct begin_answer *a = calloc(1, sizeof(*a));
 	bool seen[ANSWER_COUNT] = {0};
 	int r;
 
-	while (*text) {
-		char line[BEGIN_LINE_MAX];
-		size_t n = strcspn(text, "\n");
+	if (!a)
+		return error_errno(e, ENOMEM, "the guest's answer to begin");
+	r = parse_lines(text, a, seen, e);
+	for (int i = 0; r == 0 && i < ANSWER_COUNT; i++)
+		if (!seen[i])
+			r = error_set(e, EBADMSG, "%s is missing", answer_names[i]);
+	if (r < 0)
+		return error_wrap(e, "the guest's answer to begin");
+	*ret = *a;
+	return 0;
+}
 
-		if (n >= sizeof(line))
-			return error_set(e, EBADMSG,
-				"the guest's answer to begin: a line has more than %zu bytes",
-				sizeof(line) - 1);
-		memcpy(line, text, n);
-		line[n] = '\0';
-		text += n + (text[n] == '\n');
-		if (str_equal(line, "done")) {
-			for (int i = 0; i < ANSWER_COUNT; i++)
-				if (!seen[i])
-					return error_set(e, EBADMSG,
-						"the guest's answer to begin: %s is missing",
-						answer_names[i]);
-			if (*text)
-				return error_set(e, EBADMSG,
-					"the guest's answer to begin goes on after its last line");
-			*ret = a;
-			return 0;
-		}
-		r = take_line(&a, seen, line, e);
-		if (r < 0)
-			return error_wrap(e, "the guest's answer to begin");
-	}
-	return error_set(e, EBADMSG, "the guest's answer to begin has no last line");
+int seen_parse(const char *text, char ret[static BEGIN_SEEN_MAX], struct error *e)
+{
+	CLEANUP_FREE struct begin_answer *a = calloc(1, sizeof(*a));
+	bool seen[ANSWER_COUNT] = {0};
+	int r;
+
+	if (!a)
+		return error_errno(e, ENOMEM, "the guest's listing");
+	r = parse_lines(text, a, seen, e);
+	for (int i = 0; r == 0 && i < ANSWER_COUNT; i++)
+		if (seen[i])
+			r = error_set(e, EBADMSG, "%s has no business in it", answer_names[i]);
+	if (r == 0 && !a->seen[0])
+		r = error_set(e, EBADMSG, "it is empty");
+	if (r < 0)
+		return error_wrap(e, "the guest's listing");
+	memcpy(ret, a->seen, sizeof(a->seen));
+	return 0;
+}
+
+int ready_parse(const char *text, char *ret_system, size_t size, struct error *e)
+{
+	static const char start[] = "system ";
+	size_t n = strcspn(text, "\n");
+	char system[64];
+
+	if (!str_starts(text, start) || n <= strlen(start) || !str_equal(text + n, "\ndone\n") || n >= sizeof(system))
+		return error_set(e, EBADMSG, "the guest's answer to ready is not understood");
+	str_show_n(system, sizeof(system), text + strlen(start), n - strlen(start));
+	return str_copy_n(ret_system, size, system) < 0 ? error_set(e, EBADMSG, "the guest's answer to ready is too long") : 0;
 }

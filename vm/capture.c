@@ -9,13 +9,11 @@
 #include "linux/clock.h"
 #include "linux/file.h"
 #include "vm/disk.h"
+#include "vm/folder.h"
 #include "vm/image.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static int on_manifest(void *userdata, const char *key, const char *value, struct error *e)
 {
@@ -105,49 +103,15 @@ int clean_check(const struct host *h, const char *vm, const struct clean_image *
 	return 0;
 }
 
-/* Removes a folder of ours and the files in it, one half written by a process that was killed included. */
-static int drop_folder(const struct host *h, const char *folder, struct error *e)
-{
-	CLEANUP_DIR DIR *d = NULL;
-	CLEANUP_FD int fd = -1;
-	struct dirent *entry;
-	int r = 0;
-
-	if (faccessat(h->image_fd, folder, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
-		return 0;
-	r = dir_open(h->image_fd, folder, &fd, e);
-	if (r < 0)
-		return r;
-	d = fdopendir(fd);
-	if (!d)
-		return error_errno(e, errno, "cannot list %s/%s", h->conf.image_dir, folder);
-	(void)TAKE_FD(fd);
-	while (r == 0 && (entry = readdir(d)))
-		if (!str_equal(entry->d_name, ".") && !str_equal(entry->d_name, ".."))
-			r = file_remove(dirfd(d), entry->d_name, true, e);
-	if (r == 0 && unlinkat(h->image_fd, folder, AT_REMOVEDIR) < 0 && errno != ENOENT)
-		r = error_errno(e, errno, "cannot remove %s/%s", h->conf.image_dir, folder);
-	return r;
-}
-
 int clean_remove(const struct host *h, const char *vm, struct error *e)
 {
 	char folder[96];
 	int r;
 
 	(void)str_format(folder, "images/.%s.new", vm);
-	r = drop_folder(h, folder, e);
+	r = folder_drop(h, folder, e);
 	(void)str_format(folder, "images/%s@" CLEAN_LABEL, vm);
-	return r < 0 ? r : drop_folder(h, folder, e);
-}
-
-static int sync_file(const char *path, struct error *e)
-{
-	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0 || fsync(fd) < 0)
-		return error_errno(e, errno, "cannot write %s to the disk", path);
-	return 0;
+	return r < 0 ? r : folder_drop(h, folder, e);
 }
 
 static int write_layer(const struct settings *s, const struct base_image *base, const char *own,
@@ -158,9 +122,7 @@ static int write_layer(const struct settings *s, const struct base_image *base, 
 	if (r < 0)
 		return error_wrap(e, "cannot copy the disk of %s (is it running?)", s->name);
 	/* Read-only for everybody, and QEMU's own user must be able to read it. */
-	if (chmod(to, 0444) < 0)
-		return error_errno(e, errno, "%s", to);
-	return sync_file(to, e);
+	return folder_seal_file(to, 0444, e);
 }
 
 static int write_manifest(const struct host *h, const char *folder, const struct base_image *base,
@@ -184,26 +146,6 @@ static int write_manifest(const struct host *h, const char *folder, const struct
 	if (r < 0)
 		return error_errno(e, -r, "manifest of a clean image");
 	return file_write_atomic(h->image_fd, file, b.data, b.len, 0644, e);
-}
-
-static int swap_in(const struct host *h, const char *made, const char *final, struct error *e)
-{
-	CLEANUP_FD int images = -1;
-	int r;
-
-	if (renameat2(h->image_fd, made, h->image_fd, final, RENAME_EXCHANGE) < 0) {
-		if (errno != ENOENT)
-			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s",
-				h->conf.image_dir, final);
-		if (renameat2(h->image_fd, made, h->image_fd, final, RENAME_NOREPLACE) < 0)
-			return error_errno(e, errno, "cannot put the new clean image in place at %s/%s",
-				h->conf.image_dir, final);
-	}
-	r = dir_open(h->image_fd, "images", &images, e);
-	if (r == 0)
-		r = dir_sync(images, e);
-	/* What has the temporary name now is the old one, or nothing. */
-	return r < 0 ? r : drop_folder(h, made, e);
 }
 
 int clean_capture(struct host *h, const struct settings *s, struct error *e)
@@ -238,9 +180,7 @@ int clean_capture(struct host *h, const struct settings *s, struct error *e)
 	if (r == 0)
 		r = HOST_PATH(h, disk, e, "%s/disk.qcow2", made);
 	if (r == 0)
-		r = drop_folder(h, made, e);
-	if (r == 0 && mkdirat(h->image_fd, made, 0755) < 0)
-		r = error_errno(e, errno, "cannot make %s/%s", h->conf.image_dir, made);
+		r = folder_make(h, made, e);
 	if (r == 0)
 		r = write_layer(s, &base, own, disk, e);
 	if (r < 0)
@@ -249,13 +189,13 @@ int clean_capture(struct host *h, const struct settings *s, struct error *e)
 	host_step_begin(h, "bind");
 	r = write_manifest(h, made, &base, disk, sha256, e);
 	if (r == 0)
-		r = swap_in(h, made, final, e);
+		r = folder_swap_in(h, made, final, e);
 	if (r < 0)
 		goto failed;
 	host_step_done(h, "%s@" CLEAN_LABEL " is in place", s->name);
 	return 0;
 failed:
 	/* Only what was being made; the clean image in use has another name until the swap. */
-	(void)drop_folder(h, made, NULL);
+	(void)folder_drop(h, made, NULL);
 	return r;
 }

@@ -49,6 +49,19 @@ int disk_create(const char *path, const char *backing, uint32_t size_gib, struct
 	return qemu_img(argv, QEMU_IMG_TIMEOUT_MS, NULL, e);
 }
 
+int disk_create_ahead(const char *path, const char *backing, const char *like, struct error *e)
+{
+	char size[32];
+	const char *argv[] = {"qemu-img", "create", "-q", "-u", "-f", "qcow2", "-F", "qcow2", "-b", backing, path, size, NULL};
+	uint64_t bytes;
+	int r = disk_virtual_size(like, &bytes, e);
+
+	if (r < 0)
+		return r;
+	(void)str_format(size, "%llu", (unsigned long long)bytes);
+	return qemu_img(argv, QEMU_IMG_TIMEOUT_MS, NULL, e);
+}
+
 int disk_layer(const char *from, const char *backing, const char *path, struct error *e)
 {
 	const char *argv[] = {

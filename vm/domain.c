@@ -2,6 +2,8 @@
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What differs between the two architectures GitHub has runners for. */
@@ -9,10 +11,11 @@ static const struct machine {
 	const char *arch, *machine, *features, *console;
 	/* Of the host's CPU left out under KVM: a guest that starts guests has more of KVM within its reach. */
 	const char *passthrough_but;
+	bool has_genid; /* tells the guest's kernel that its memory was restored */
 } machines[] = {
 	{"x86_64", "q35", "<acpi/><apic/>", "ttyS0",
-		"<feature policy='disable' name='vmx'/><feature policy='disable' name='svm'/>"},
-	{"aarch64", "virt", "<acpi/><gic/>", "ttyAMA0", ""},
+		"<feature policy='disable' name='vmx'/><feature policy='disable' name='svm'/>", true},
+	{"aarch64", "virt", "<acpi/><gic/>", "ttyAMA0", "", false},
 };
 
 static const struct machine *machine_of(const char *arch)
@@ -21,6 +24,21 @@ static const struct machine *machine_of(const char *arch)
 		if (str_equal(machines[i].arch, arch))
 			return &machines[i];
 	return NULL;
+}
+
+void domain_uuid(const char *net_name, const char *name, char ret[static DOMAIN_UUID_SIZE])
+{
+	unsigned char h[16];
+	crypto_generichash_state state;
+
+	(void)crypto_generichash_init(&state, NULL, 0, sizeof(h));
+	(void)crypto_generichash_update(&state, (const unsigned char *)net_name, strlen(net_name) + 1);
+	(void)crypto_generichash_update(&state, (const unsigned char *)name, strlen(name));
+	(void)crypto_generichash_final(&state, h, sizeof(h));
+	/* Version 8, "custom", of RFC 9562. */
+	(void)snprintf(ret, DOMAIN_UUID_SIZE, "%02x%02x%02x%02x-%02x%02x-8%01x%02x-8%01x%02x-%02x%02x%02x%02x%02x%02x", h[0],
+		h[1], h[2], h[3], h[4], h[5], h[6] & 15u, h[7], h[8] & 15u, h[9], h[10], h[11], h[12], h[13], h[14],
+		h[15]);
 }
 
 /* <tag>text</tag>, or attr='text': the two shapes in which a value that is not ours to choose is put in. */
@@ -42,12 +60,19 @@ static int add_attribute(struct buf *b, const char *name, const char *text)
 	return r < 0 ? r : buf_addf(b, "'");
 }
 
-static int add_head(struct buf *b, const struct domain_spec *s)
+static int add_head(struct buf *b, const struct domain_spec *s, const struct machine *m)
 {
+	char uuid[DOMAIN_UUID_SIZE];
 	int r = buf_addf(b, "<domain type='%s'>\n", s->type);
 
+	domain_uuid(s->net_name, s->name, uuid);
 	if (r == 0)
 		r = add_element(b, "name", s->name);
+	if (r == 0)
+		r = add_element(b, "uuid", uuid);
+	/* Always the same one here: libvirt compares it with that of the memory image, and then makes another by itself. */
+	if (r == 0 && m->has_genid)
+		r = add_element(b, "genid", uuid);
 	if (r == 0)
 		r = buf_addf(b, "<metadata><vm xmlns='" DOMAIN_METADATA_URI "'");
 	if (r == 0)
@@ -181,7 +206,7 @@ int domain_render(const struct domain_spec *s, char **ret_xml, struct error *e)
 	if (!m)
 		return error_set(
 			e, EOPNOTSUPP, "architecture %s: only x86_64 and aarch64 are known", s->arch);
-	r = add_head(&b, s);
+	r = add_head(&b, s, m);
 	if (r == 0)
 		r = add_os(&b, s, m);
 	if (r == 0)

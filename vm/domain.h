@@ -13,7 +13,8 @@
 
 #define DOMAIN_METADATA_URI "urn:boxery:vm:1"
 #define DOMAIN_XML_MAX (64 * 1024)
-#define DOMAIN_LAYERS_MAX 3
+#define DOMAIN_LAYERS_MAX 4 /* overlay, warm, clean, base */
+#define DOMAIN_UUID_SIZE 37
 
 struct domain_limits { /* 0: none */
 	uint32_t disk_mib_per_s, disk_iops; /* reads and writes together */
@@ -38,6 +39,8 @@ struct domain_spec {
 	int (*add_filter)(struct buf *b, const struct slot *s);
 };
 int domain_render(const struct domain_spec *s, char **ret_xml, struct error *e);
+/* Of a VM, the same for all its lives: a memory image can be restored only into a domain of the uuid it was saved with. */
+void domain_uuid(const char *net_name, const char *name, char ret[static DOMAIN_UUID_SIZE]);
 
 /* What matters of a domain as libvirt has it. */
 struct domain_seen {
@@ -46,6 +49,7 @@ struct domain_seen {
 	unsigned n_layers;		     /* may be more than fit */
 	char mac[18], tap[16];
 	char extra[32]; /* a device that none of ours has, or "" */
+	char machine[64], emulator[256]; /* as libvirt has worked them out; "" when it does not say */
 };
 /* -EBADMSG: not a domain's XML. */
 int domain_seen_parse(const char *xml, struct domain_seen *ret, struct error *e);

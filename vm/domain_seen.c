@@ -108,6 +108,22 @@ static int see_interfaces(struct domain_seen *s, const char *from, const char *e
 	return 0;
 }
 
+/* Before the devices; shown, since it goes into a file. */
+static void see_machine(struct domain_seen *s, const char *xml, const char *devices, const char *end)
+{
+	const char *type = tag_find(xml, devices, "type"), *emulator = tag_find(devices, end, "emulator");
+	char text[sizeof(s->emulator)];
+	size_t n;
+
+	if (type && attribute(type, "machine", text, sizeof(text)) == 0)
+		str_show_n(s->machine, sizeof(s->machine), text, strlen(text));
+	if (!emulator)
+		return;
+	emulator += strlen("<emulator>");
+	n = strcspn(emulator, "<");
+	str_show_n(s->emulator, sizeof(s->emulator), emulator, n);
+}
+
 int domain_seen_parse(const char *xml, struct domain_seen *ret, struct error *e)
 {
 	/* Ways into the host, or out of the jail, that somebody may have added. */
@@ -122,6 +138,7 @@ int domain_seen_parse(const char *xml, struct domain_seen *ret, struct error *e)
 	end = from ? strstr(from, "</devices>") : NULL;
 	if (!end || see_disks(&s, from, end) < 0 || see_interfaces(&s, from, end) < 0)
 		return error_set(e, EBADMSG, "libvirt's description of it cannot be understood");
+	see_machine(&s, xml, from, end);
 	for (size_t i = 0; !s.extra[0] && i < ARRAY_SIZE(strange); i++)
 		if (count(from, end, strange[i]) > 0)
 			(void)str_format(s.extra, "<%s>", strange[i]);

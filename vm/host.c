@@ -202,7 +202,7 @@ int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e)
 	return lock_file(h, "run/.network.lock", LOCK_EX, "the network", SHARED_LOCK_TIMEOUT_MS, ret_fd, e);
 }
 
-int host_free_space_check(const struct host *h, struct error *e)
+int host_free_space_check_for(const struct host *h, uint64_t needed_mib, struct error *e)
 {
 	struct statvfs s;
 	uint64_t mib;
@@ -210,10 +210,16 @@ int host_free_space_check(const struct host *h, struct error *e)
 	if (fstatvfs(h->image_fd, &s) < 0)
 		return error_errno(e, errno, "cannot ask for the free space of %s", h->conf.image_dir);
 	mib = (uint64_t)s.f_bavail * s.f_frsize / (1024 * 1024);
-	if (mib < FREE_SPACE_MIN_MIB)
-		return error_set(e, ENOSPC, "%s has %llu MiB free; at least %d MiB are needed to start a VM",
-			h->conf.image_dir, (unsigned long long)mib, FREE_SPACE_MIN_MIB);
+	if (mib < FREE_SPACE_MIN_MIB + needed_mib)
+		return error_set(e, ENOSPC, "%s has %llu MiB free; at least %llu MiB are needed to %s a VM", h->conf.image_dir,
+			(unsigned long long)mib, (unsigned long long)(FREE_SPACE_MIN_MIB + needed_mib),
+			needed_mib ? "capture" : "start");
 	return 0;
+}
+
+int host_free_space_check(const struct host *h, struct error *e)
+{
+	return host_free_space_check_for(h, 0, e);
 }
 
 int host_size_check(uint32_t cpus, uint32_t memory_mib, struct error *e)

@@ -5,6 +5,7 @@
  *
  *   base/NAME/{disk.qcow2,vmlinuz,initrd,manifest.env}  read-only, made by the image builder
  *   images/VM@LABEL/{disk.qcow2,manifest.env}           read-only, made by VM_CAPTURE
+ *   images/VM@boxery-warm/                              the same with memory: see warm.h
  *   vms/NAME.env, vms/NAME.qcow2                        a VM's settings and its own (plain) disk
  *   run/NAME.qcow2, run/NAME.gen                        this life's overlay and generation
  *   broken/NAME.qcow2                                   the overlay of a life that was kept as evidence
@@ -66,6 +67,8 @@ int host_sweep(const struct host *h, const char *name, struct error *e);
 /* The lock under which network, filter, guard and probe are changed. */
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e);
 int host_free_space_check(const struct host *h, struct error *e);
+/* And `mib` more than that, for something that is about to be written. */
+int host_free_space_check_for(const struct host *h, uint64_t mib, struct error *e);
 /* Has this host that many CPUs and that much memory at all? */
 int host_size_check(uint32_t cpus, uint32_t memory_mib, struct error *e);
 /* Is that much memory free now? */

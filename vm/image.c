@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -180,6 +181,39 @@ int overlay_create(const struct host *h, const char *folder, const char *name, c
 	if (r == 0 && renameat(h->image_fd, temporary, h->image_fd, final) < 0)
 		r = error_errno(e, errno, "cannot move the new disk to %s/%s", h->conf.image_dir, final);
 	return r < 0 ? error_wrap(e, "new disk of %s", name) : 0;
+}
+
+#define EMPTY_OVERLAY_MAX (8 * 1024 * 1024)
+static int copy_file(int from, int to)
+{
+	ssize_t n = 0;
+	size_t total = 0;
+
+	while (total < EMPTY_OVERLAY_MAX && (n = copy_file_range(from, NULL, to, NULL, EMPTY_OVERLAY_MAX, 0)) > 0)
+		total += (size_t)n;
+	if (n < 0)
+		return -errno;
+	return total == EMPTY_OVERLAY_MAX ? -EFBIG : 0;
+}
+
+int overlay_copy(const struct host *h, const char *folder, const char *name, const char *empty, struct error *e)
+{
+	CLEANUP_FD int from = open(empty, O_RDONLY | O_CLOEXEC), to = -1;
+	char temporary[64], final[64];
+	int r;
+
+	(void)str_format(temporary, "%s/.%s.qcow2.new", folder, name);
+	(void)str_format(final, "%s/%s.qcow2", folder, name);
+	if (from < 0)
+		return error_errno(e, errno, "%s", empty);
+	r = file_remove(h->image_fd, temporary, true, e);
+	if (r < 0)
+		return r;
+	to = openat(h->image_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+	r = to < 0 ? -errno : copy_file(from, to);
+	if (r == 0 && renameat(h->image_fd, temporary, h->image_fd, final) < 0)
+		r = -errno;
+	return r < 0 ? error_errno(e, -r, "new disk of %s", name) : 0;
 }
 
 int overlay_remove(const struct host *h, const char *folder, const char *name, struct error *e)

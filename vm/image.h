@@ -45,5 +45,7 @@ int image_sha256(const char *path, char ret[static SHA256_TEXT], struct error *e
 /* Replaces folder/NAME.qcow2 by an empty overlay on `backing`; size_gib 0: as large as the backing file. */
 int overlay_create(const struct host *h, const char *folder, const char *name, const char *backing,
 	uint32_t size_gib, struct error *e);
+/* The same as a copy of an empty overlay, without a program. */
+int overlay_copy(const struct host *h, const char *folder, const char *name, const char *empty, struct error *e);
 int overlay_remove(const struct host *h, const char *folder, const char *name, struct error *e);
 #endif

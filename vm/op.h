@@ -13,6 +13,7 @@ typedef int (*op_fn)(struct host *h, const struct vm_request *q, struct vm_resul
 int op_check(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_start(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
+int op_wake(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_capture(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);

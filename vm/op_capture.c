@@ -1,6 +1,7 @@
 #include "base/str.h"
 #include "vm/image.h"
 #include "vm/op.h"
+#include "vm/warm.h"
 #include <errno.h>
 
 struct clones {
@@ -56,5 +57,7 @@ int op_capture(struct host *h, const struct vm_request *q, struct vm_result *res
 	r = settings_each(h, clone_is_off, &clones, e);
 	if (r < 0)
 		return r;
-	return clean_capture(h, &s, e);
+	r = clean_capture(h, &s, e);
+	/* It is bound to the clean image that has just been replaced. Those of clones go when they are made anew. */
+	return r < 0 ? r : warm_drop(h, q->name, e);
 }

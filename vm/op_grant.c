@@ -38,7 +38,7 @@ int op_grant(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	if (!g.begun || g.generation != q->generation)
 		return error_set(e, ESTALE, "%s has not passed the check of its life %llu", q->name,
 			(unsigned long long)q->generation);
-	r = agent_exec(d, GRANT_PROGRAM, text.data, text.len, GRANT_TIMEOUT_MS, &out, e);
+	r = agent_exec(d, GRANT_PROGRAM, NULL, text.data, text.len, GRANT_TIMEOUT_MS, &out, e);
 	if (r < 0)
 		return error_wrap(e, "%s", q->name);
 	if (!str_equal(out, "done\n"))

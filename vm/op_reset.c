@@ -7,6 +7,7 @@
 #include "vm/image.h"
 #include "vm/op.h"
 #include "vm/rate.h"
+#include "vm/warm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -186,7 +187,9 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	} else if (r == 0) {
 		r = end_disk(h, q, res, e);
 	}
-	return r < 0 ? r : host_sweep(h, q->name, e);
+	if (r == 0)
+		r = host_sweep(h, q->name, e);
+	return r < 0 ? r : warm_sweep(h, q->name, e);
 }
 
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
@@ -244,6 +247,10 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 		r = evidence_remove(h, name, e);
 	if (r == 0)
 		r = overlay_remove(h, "vms", name, e);
+	if (r == 0)
+		r = warm_sweep(h, name, e);
+	if (r == 0)
+		r = warm_drop(h, name, e);
 	if (r == 0)
 		r = clean_remove(h, name, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(files); i++) {

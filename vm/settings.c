@@ -192,6 +192,10 @@ static int on_generation(void *userdata, const char *key, const char *value, str
 		return parse_u64(value, key, 0, UINT64_MAX, &g->overlay_inode, e);
 	if (str_equal(key, "CLEAN_IDENTITY"))
 		return str_copy(g->clean_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
+	if (str_equal(key, "WARM_IDENTITY"))
+		return str_copy(g->warm_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
+	if (str_equal(key, "STANDBY"))
+		return parse_bool(value, key, &g->standby, e);
 	if (str_equal(key, "BASE_IDENTITY"))
 		return str_copy(g->base_identity, value) < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
@@ -236,6 +240,11 @@ int generation_save(const struct host *h, const char *name, const struct generat
 			(unsigned long long)g->overlay_inode, g->base_identity);
 	if (r == 0 && g->overlay_inode && g->clean_identity[0])
 		r = buf_addf(&b, "CLEAN_IDENTITY=%s\n", g->clean_identity);
+	if (r == 0 && g->overlay_inode && g->warm_identity[0])
+		r = buf_addf(&b, "WARM_IDENTITY=%s\n", g->warm_identity);
+	if (r == 0 && g->standby)
+		r = buf_addf(&b, "STANDBY=yes\nKVM=%s\nDOMAIN_ID=%llu\n", g->kvm ? "yes" : "no",
+			(unsigned long long)g->domain_id);
 	if (r == 0)
 		r = str_format(file, "run/%s.gen", name);
 	if (r < 0)

@@ -42,6 +42,8 @@ struct generation {
 	bool plain, rated; /* rated: its network has a limit, which goes with the life */
 	uint64_t overlay_inode;
 	char clean_identity[IDENTITY_MAX], base_identity[IDENTITY_MAX];
+	char warm_identity[IDENTITY_MAX]; /* of the warm layer; "": it was booted */
+	bool standby;			  /* restored, checked from outside and paused: VM_WAKE does the rest, and sets begun */
 };
 /* No file: all zero. */
 int generation_load(const struct host *h, const char *name, struct generation *ret, struct error *e);

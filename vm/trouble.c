@@ -1,7 +1,7 @@
 #include "vm/trouble.h"
 #include "base/str.h"
 #include "vm/domain.h"
-#include "vm/image.h"
+#include "vm/warm.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -47,6 +47,20 @@ static int own_disk_check(const struct host *h, const struct settings *s, struct
 	return base_check(h, s, e);
 }
 
+/* Only the layer its guest runs on: what else belongs to the memory image is asked for at the next start. */
+static int warm_layer_check(const struct host *h, const char *name, const struct generation *g, struct error *e)
+{
+	char path[VM_PATH_MAX], now[IDENTITY_MAX];
+	int r = HOST_PATH(h, path, e, "images/%s@" WARM_LABEL "/disk.qcow2", name);
+
+	if (r == 0)
+		r = image_identity(path, now, e);
+	if (r == 0 && !str_equal(now, g->warm_identity))
+		return error_set(e, ESTALE, "the disk of its memory image was replaced or changed (%s then, %s now)",
+			g->warm_identity, now);
+	return r;
+}
+
 int trouble_files(const struct host *h, const struct settings *s, const struct life *life, struct error *e)
 {
 	const char *clean_name = settings_clean_name(s);
@@ -74,6 +88,8 @@ int trouble_files(const struct host *h, const struct settings *s, const struct l
 	r = clean_load(h, clean_name, &clean, e);
 	if (r == 0)
 		r = clean_check(h, clean_name, &clean, e);
+	if (r == 0 && life && g.warm_identity[0])
+		r = warm_layer_check(h, s->name, &g, e);
 	if (r == 0 && life && g.clean_identity[0] && !str_equal(g.clean_identity, clean.disk_identity))
 		return error_set(e, ESTALE, "the clean image of %s was made again since its guest was started on it",
 			clean_name);
@@ -81,30 +97,43 @@ int trouble_files(const struct host *h, const struct settings *s, const struct l
 }
 
 /* What it should consist of. */
-static int devices_check(const struct host *h, const struct trouble_view *v, bool plain, struct error *e)
+static int devices_check(const struct host *h, const struct trouble_view *v, const struct generation *g, struct error *e)
 {
-	char overlay[VM_PATH_MAX], clean[VM_PATH_MAX], base[VM_PATH_MAX];
-	const char *layers[] = {overlay, plain ? base : clean, base};
+	char overlay[VM_PATH_MAX], warm[VM_PATH_MAX], clean[VM_PATH_MAX], base[VM_PATH_MAX];
+	const char *layers[DOMAIN_LAYERS_MAX];
 	struct slot slot;
+	size_t n = 0;
 	int r;
 
 	r = slot_derive(&h->conf, v->settings->slot, &slot, e);
 	if (r == 0)
-		r = HOST_PATH(h, overlay, e, "%s/%s.qcow2", plain ? "vms" : "run", v->name);
+		r = HOST_PATH(h, overlay, e, "%s/%s.qcow2", g->plain ? "vms" : "run", v->name);
+	if (r == 0)
+		r = HOST_PATH(h, warm, e, "images/%s@" WARM_LABEL "/disk.qcow2", v->name);
 	if (r == 0)
 		r = HOST_PATH(h, clean, e, "images/%s@" CLEAN_LABEL "/disk.qcow2", settings_clean_name(v->settings));
 	if (r == 0)
 		r = HOST_PATH(h, base, e, "base/%s/disk.qcow2", v->settings->image);
-	return r < 0 ? r : virt_check_devices(v->domain, layers, plain ? 2 : 3, &slot, e);
+	layers[n++] = overlay;
+	if (g->warm_identity[0])
+		layers[n++] = warm;
+	if (!g->plain)
+		layers[n++] = clean;
+	layers[n++] = base;
+	return r < 0 ? r : virt_check_devices(v->domain, layers, n, &slot, e);
 }
 
-static int paused_check(virDomainPtr d, struct error *e)
+static int paused_check(virDomainPtr d, bool standby, struct error *e)
 {
 	int state, reason;
 
 	if (virt_stuck(d))
 		return error_set(e, EIO, "its guest was stopped by an I/O error; the host's disk may be full");
-	if (virDomainGetState(d, &state, &reason, 0) < 0 || state != VIR_DOMAIN_PAUSED)
+	if (virDomainGetState(d, &state, &reason, 0) < 0)
+		return 0;
+	if (standby && state == VIR_DOMAIN_RUNNING)
+		return error_set(e, ESTALE, "its guest waited in standby and runs now, without having been checked");
+	if (state != VIR_DOMAIN_PAUSED || standby)
 		return 0;
 	return reason == VIR_DOMAIN_PAUSED_USER ? error_set(e, ESTALE, "its guest was paused by somebody (virsh suspend)")
 						: 0;
@@ -120,12 +149,12 @@ static int domain_check(const struct host *h, const struct trouble_view *v, stru
 	r = generation_load(h, v->name, &g, e);
 	if (r < 0)
 		return r;
-	if (g.begun && g.domain_id && g.domain_id != virDomainGetID(v->domain))
+	if ((g.begun || g.standby) && g.domain_id && g.domain_id != virDomainGetID(v->domain))
 		return error_set(e, ESTALE,
 			"the domain that runs under its name (number %u) is not the one boxery started (%llu)",
 			virDomainGetID(v->domain), (unsigned long long)g.domain_id);
-	r = paused_check(v->domain, e);
-	return r < 0 || !g.overlay_inode ? r : devices_check(h, v, g.plain, e);
+	r = paused_check(v->domain, g.standby, e);
+	return r < 0 || !g.overlay_inode ? r : devices_check(h, v, &g, e);
 }
 
 static int look(const struct host *h, const struct trouble_view *v, struct error *e)

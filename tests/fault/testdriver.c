@@ -8,12 +8,15 @@
  *   guest     answers at once. Its `begin` says what a real one would, and "not clean" when its overlay is not fresh.
  *             Its `grant` leaves a line in the overlay. A shutdown destroys it.
  *   filter    in force for every tap while isolation is on
+ *   memory    a text file; restored, it is a domain as any other
  *   network   always up; slots 0 to 4095 with addresses 127.77.H.L (H:L = slot + 10), where a test may listen
  *
  * A folder named by BOXERY_TESTDRIVER makes it fail or wait (a file's content is not read but for `delay`):
  *   NAME.agent     the guest's agent never answers        NAME.begin    `begin` fails
  *   NAME.dies      the guest ends by itself at `begin`    NAME.filter   its filter is not in force
  *   NAME.delay     milliseconds to wait at the agent      disk          no disk can be made
+ *   NAME.more      a process more in its listing          NAME.save     its memory cannot be saved
+ *   restore        no memory can be restored
  */
 #include "base/str.h"
 #include "linux/clock.h"
@@ -24,6 +27,7 @@
 #include "vm/disk.h"
 #include "vm/domain.h"
 #include "vm/filter.h"
+#include "vm/memory.h"
 #include "vm/network.h"
 #include "vm/op.h"
 #include "vm/probe.h"
@@ -37,6 +41,7 @@
 #define DISK_GIB_DEFAULT 1
 #define DISK_TEXT_MAX (64 * 1024)
 #define KEY_OFFSET_MAGIC "openssh-key-v1"
+#define LISTING(more) "seen process 0 systemd /usr/lib/systemd/systemd\n" more "seen space 1000000 50000\nseen taint 0\n"
 
 static bool told_to(const char *name, const char *what)
 {
@@ -91,6 +96,12 @@ static int disk_write(const char *path, const char *backing, const char *rest, s
 int disk_create(const char *path, const char *backing, uint32_t size_gib, struct error *e)
 {
 	(void)size_gib;
+	return disk_write(path, backing, "", e);
+}
+
+int disk_create_ahead(const char *path, const char *backing, const char *like, struct error *e)
+{
+	(void)like;
 	return disk_write(path, backing, "", e);
 }
 
@@ -304,6 +315,11 @@ static int public_half(const char *host_key, char *dst, size_t size)
 	return str_format_n(dst, size, "ssh-ed25519 %s", blob);
 }
 
+static const char *listing_of(const char *name)
+{
+	return told_to(name, "more") ? LISTING("seen process 0 x /usr/bin/x\n") : LISTING("");
+}
+
 static int begin(virDomainPtr d, const char *text, char **ret, struct error *e)
 {
 	CLEANUP_BUF struct buf b = BUF_INIT(BEGIN_TEXT_MAX);
@@ -328,9 +344,9 @@ static int begin(virDomainPtr d, const char *text, char **ret, struct error *e)
 	if (r == 0)
 		r = value_of(text, "address", address, sizeof(address));
 	if (r == 0)
-		r = buf_addf(&b, "generation %s\nhost_key %s\nclock %llu000\naddress %s\nsystem running\nlease %d\nkernel "
-				 "test\ndone\n",
-				generation, public, (unsigned long long)clock_wall_us(), address, !clean);
+		r = buf_addf(&b, "generation %s\nhost_key %s\nclock %llu000\naddress %s\nlease %d\nkernel "
+				 "test\n%sdone\n",
+				generation, public, (unsigned long long)clock_wall_us(), address, !clean, listing_of(name));
 	if (r < 0)
 		return error_errno(e, -r, "the stand-in guest cannot read its begin");
 	*ret = TAKE_PTR(b.data);
@@ -354,8 +370,24 @@ static int leave_line(virDomainPtr d, const char *path, char **ret, struct error
 	return 0;
 }
 
-int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input_len, uint64_t timeout_ms, char **ret_stdout,
-		struct error *e)
+static int say_listing(const char *name, char **ret, struct error *e)
+{
+	CLEANUP_BUF struct buf b = BUF_INIT(BEGIN_TEXT_MAX);
+
+	if (buf_addf(&b, "%sdone\n", listing_of(name)) < 0)
+		return error_errno(e, ENOMEM, "the stand-in guest");
+	*ret = TAKE_PTR(b.data);
+	return 0;
+}
+
+static int say(const char *text, char **ret, struct error *e)
+{
+	*ret = strdup(text);
+	return *ret ? 0 : error_errno(e, ENOMEM, "the stand-in guest");
+}
+
+int agent_exec(virDomainPtr d, const char *path, const char *argument, const void *input, size_t input_len, uint64_t timeout_ms,
+		char **ret_stdout, struct error *e)
 {
 	CLEANUP_BUF struct buf text = BUF_INIT(BEGIN_TEXT_MAX);
 	int r = buf_add(&text, input, input_len);
@@ -365,7 +397,61 @@ int agent_exec(virDomainPtr d, const char *path, const void *input, size_t input
 		return error_set(e, ENOTCONN, "the guest is off");
 	if (r < 0)
 		return error_errno(e, -r, "%s", path);
+	if (str_equal(path, READY_PROGRAM))
+		return say("system running\ndone\n", ret_stdout, e);
+	if (str_equal(path, BEGIN_PROGRAM) && argument)
+		return say_listing(virDomainGetName(d), ret_stdout, e);
 	return str_equal(path, BEGIN_PROGRAM) ? begin(d, text.data, ret_stdout, e) : leave_line(d, path, ret_stdout, e);
+}
+
+/* Memory: a text file. What is in it does not matter; that it is there, and whose it is, does. */
+
+int memory_save(virDomainPtr d, const char *path, struct error *e)
+{
+	CLEANUP_FD int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+
+	if (told_to(virDomainGetName(d), "save"))
+		return error_set(e, EIO, "the memory of %s cannot be saved: the test says so", virDomainGetName(d));
+	if (fd < 0 || dprintf(fd, "memory of %s\n", virDomainGetName(d)) < 0)
+		return error_errno(e, errno, "%s", path);
+	host_sleep_ms(told_delay_ms(virDomainGetName(d)));
+	return virDomainDestroy(d) < 0 ? virt_error(e, "cannot save domain %s", virDomainGetName(d)) : 0;
+}
+
+int memory_restore(const struct host *h, const char *path, const char *xml, bool paused, struct error *e)
+{
+	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
+	CLEANUP_FREE char *text = NULL;
+	int r = file_read(AT_FDCWD, path, DISK_TEXT_MAX, &text, NULL, e);
+
+	if (r < 0)
+		return r;
+	if (!str_starts(text, "memory of ") || told_to("", "restore"))
+		return error_set(e, EIO, "cannot restore the memory in %s", path);
+	d = virDomainCreateXML(h->conn, xml, VIR_DOMAIN_NONE);
+	if (!d)
+		return virt_error(e, "cannot restore the memory in %s", path);
+	return paused && virDomainSuspend(d) < 0 ? virt_error(e, "cannot pause a domain") : 0;
+}
+
+int memory_machine(virDomainPtr d, char *ret_machine, char *ret_program, size_t size, struct error *e)
+{
+	ssize_t n = readlink("/proc/self/exe", ret_program, size - 1);
+
+	(void)d;
+	if (n < 0)
+		return error_errno(e, errno, "/proc/self/exe");
+	ret_program[n] = '\0';
+	return str_copy_n(ret_machine, size, "test");
+}
+
+int memory_resume(virDomainPtr d, struct error *e)
+{
+	int state, reason;
+
+	if (virDomainGetState(d, &state, &reason, 0) == 0 && state == VIR_DOMAIN_RUNNING)
+		return 0;
+	return virDomainResume(d) < 0 ? virt_error(e, "cannot resume %s", virDomainGetName(d)) : 0;
 }
 
 int agent_clock_skew_ms(virDomainPtr d, uint64_t *ret, struct error *e)

@@ -5,6 +5,7 @@
 #include "vm/begin.h"
 #include "vm/domain.h"
 #include "vm/filter.h"
+#include "vm/listing.h"
 #include "vm/settings.h"
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct error e = ERROR_INIT;
 	char name[VM_NAME_MAX];
 	char *text = malloc(size + 1);
-	struct begin_answer a;
+	static struct begin_answer a;
+	static char listed[BEGIN_SEEN_MAX];
 	struct domain_seen seen;
 	struct settings s;
 	struct slot slot;
@@ -33,6 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(e.code > 0 && !strchr(e.text, '\n'));
 	else
 		assert(str_is_terminated(a.host_key, sizeof(a.host_key)));
+	if (seen_parse(text, listed, &e) == 0)
+		assert(listing_compare(listed, listed, LISTING_SAME, &e) == 0);
+	for (int rule = 0; rule < LISTING_RULE_COUNT; rule++)
+		if (listing_compare("process 0 a /a\nspace 1 1\n", text, (enum listing_rule)rule, &e) < 0)
+			assert(e.code > 0 && !strchr(e.text, '\n'));
+	(void)ready_parse(text, name, sizeof(name), &e);
 	if (domain_metadata_parse(text, "boxery", name, &generation) == 0)
 		assert(name_valid(name));
 	if (slot_derive(&conf, 0, &slot, &e) < 0)

@@ -6,6 +6,7 @@
 #include "vm/begin.h"
 #include "vm/domain.h"
 #include "vm/filter.h"
+#include "vm/listing.h"
 #include "vm/nft_generation.h"
 #include "vm/settings.h"
 #include "vm/slot.h"
@@ -223,7 +224,8 @@ static void test_begin_render(void **state)
 
 #define ANSWER                                                                                               \
 	"generation 5\nhost_key ssh-ed25519 AAAA\nclock 1796000000000000000\naddress "                       \
-	"192.168.130.10\nsystem running\n"                                                                   \
+	"192.168.130.10\n"                                                                                   \
+	"seen process 0 systemd /usr/lib/systemd/systemd\nseen taint 0\n"                                    \
 	"lease 0\nkernel 6.1.0-57-amd64\n"
 
 static void test_begin_parse(void **state)
@@ -245,7 +247,7 @@ static void test_begin_parse(void **state)
 	assert_int_equal(a.generation, 5);
 	assert_string_equal(a.host_key, "ssh-ed25519 AAAA");
 	assert_string_equal(a.address, "192.168.130.10");
-	assert_string_equal(a.system, "running");
+	assert_string_equal(a.seen, "process 0 systemd /usr/lib/systemd/systemd\ntaint 0\n");
 	assert_string_equal(a.kernel, "6.1.0-57-amd64");
 	assert_false(a.lease);
 	assert_true(a.clock_ns == 1796000000000000000ull);
@@ -257,6 +259,71 @@ static void cut_line(char *text, const char *start)
 
 	assert_non_null(cut);
 	memmove(cut, strchr(cut, '\n') + 1, strlen(strchr(cut, '\n')));
+}
+
+static void test_ready_and_seen(void **state)
+{
+	char system[32], seen[BEGIN_SEEN_MAX], *many;
+	struct error e = ERROR_INIT;
+
+	assert_ok(ready_parse("system running\ndone\n", system, sizeof(system), &e), &e);
+	assert_string_equal(system, "running");
+	assert_fails(ready_parse("system running\n", system, sizeof(system), &e), EBADMSG, &e, "not understood");
+	assert_fails(ready_parse("system \ndone\n", system, sizeof(system), &e), EBADMSG, &e, "not understood");
+	assert_fails(ready_parse("", system, sizeof(system), &e), EBADMSG, &e, "not understood");
+	assert_ok(seen_parse("seen a b\nseen c\ndone\n", seen, &e), &e);
+	assert_string_equal(seen, "a b\nc\n");
+	assert_fails(seen_parse("seen a b\n", seen, &e), EBADMSG, &e, "no last line");
+	assert_fails(seen_parse("done\n", seen, &e), EBADMSG, &e, "empty");
+	assert_fails(seen_parse("seen a\ngeneration 1\ndone\n", seen, &e), EBADMSG, &e, "no business");
+	many = calloc(1, 2 * BEGIN_SEEN_MAX);
+	assert_non_null(many);
+	for (size_t i = 0; i + 8 < 2 * BEGIN_SEEN_MAX; i += 7)
+		memcpy(many + i, "seen a\n", 7);
+	assert_fails(seen_parse(many, seen, &e), EBADMSG, &e, "no last line");
+	free(many);
+}
+
+#define CAPTURED "module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 1000000 5000\ntaint 0\nuser root 0\n"
+
+static void test_listing(void **state)
+{
+	static const struct {
+		const char *now, *same, *no_more; /* words of the error; NULL: none */
+	} cases[] = {
+		{CAPTURED, NULL, NULL},
+		{"module ext4\nmodule loop\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 1000000 5000\ntaint 0\nuser root 0\n",
+			"a kernel module, 'loop', was not there", NULL},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nspace 1000000 5000\ntaint 0\nuser root 0\n",
+			"a process, '0 a /a', is missing", NULL},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nprocess 0 x /usr/bin/x\nspace 1000000 5000\n"
+		 "taint 0\nuser root 0\n",
+			"a process, '0 x /usr/bin/x', was not there", "a process, '0 x /usr/bin/x', was not there"},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 1000000 5000\ntaint 4096\nuser root 0\n",
+			"kernel taint", "kernel taint, '4096'"},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 990000 4900\ntaint 0\nuser root 0\n", NULL,
+			NULL},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 500000 5000\ntaint 0\nuser root 0\n",
+			"488 MiB", "488 MiB"},
+		{"module ext4\nmount / ext4\nport tcp [::]:22\nprocess 0 a /a\nspace 1000000 100\ntaint 0\nuser root 0\n",
+			"100 inodes", "100 inodes"},
+		{"module ext4\nmount / ext4\nnews\nport tcp [::]:22\nprocess 0 a /a\nspace 1000000 5000\ntaint 0\nuser root 0\n",
+			"something, 'news'", "something, 'news'"},
+		{CAPTURED "user toor 0\n", "a user, 'toor 0'", "a user, 'toor 0'"},
+		{"", "is missing", NULL},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		for (int rule = 0; rule < LISTING_RULE_COUNT; rule++) {
+			const char *words = rule == LISTING_SAME ? cases[i].same : cases[i].no_more;
+			struct error e = ERROR_INIT;
+
+			if (words)
+				assert_fails(listing_compare(CAPTURED, cases[i].now, (enum listing_rule)rule, &e), EBADMSG, &e,
+					words);
+			else
+				assert_ok(listing_compare(CAPTURED, cases[i].now, (enum listing_rule)rule, &e), &e);
+		}
 }
 
 /* The listing that nft prints for these very rules: comments in order, hooks there. */
@@ -356,6 +423,8 @@ int main(void)
 		cmocka_unit_test(test_key_line),
 		cmocka_unit_test(test_begin_render),
 		cmocka_unit_test(test_begin_parse),
+		cmocka_unit_test(test_ready_and_seen),
+		cmocka_unit_test(test_listing),
 		cmocka_unit_test(test_guard_listing),
 		cmocka_unit_test(test_filter_listing),
 		cmocka_unit_test(test_nft_generation),
