@@ -37,10 +37,10 @@ static const struct {
 	{"leases", "list leases", {NULL}},
 	{"history", "timeline of a VM or lease", {NULL}},
 	{"doctor", "what the host can do", {NULL}},
-	{"runners", "once; check, token, status, history, show, logs, explain, drain, pause, resume", {NULL}},
+	{"runners", "once; check, token, status, history, show, logs, explain, drain, pause, resume, reload", {NULL}},
 };
 /* Words of `runners` that are passed on. Serving without one is the host's own business, and so is its end of a link. */
-static const char *const runners[] = {"token", "check", "status", "history", "show", "logs", "explain", "drain", "pause", "resume"};
+static const char *const runners[] = {"token", "check", "status", "history", "show", "logs", "explain", "drain", "pause", "resume", "reload"};
 
 static bool wants_terminal(size_t k, int argc, char **argv)
 {

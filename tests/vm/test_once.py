@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+"""boxery runners once with all that is real: gh over TLS, ssh to a real sshd, a real VM; from a shell that has nothing but HOME."""
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import canary  # noqa: E402
+from lab import LABELS, REPO, Lab, wait_until  # noqa: E402
+from laptop import Laptop  # noqa: E402
+
+
+class Once(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.lab, cls.laptop = Lab("once"), None
+        try:
+            cls.lab.start()
+            cls.laptop = Laptop(cls.lab)
+            cls.lab.new_pool_vm("one", wait=False)
+            cls.lab.wait_state("one", "READY")
+        except BaseException:
+            cls.tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        if sys.exc_info()[0] or os.environ.get("BOXERY_SHOW_LOGS"):
+            for name in ("state/keeper.log", "laptop/sshd.log"):
+                sys.stderr.write("--- %s\n%s\n" % (name, cls.lab.log(name)[-6000:]))
+        if cls.laptop:
+            cls.laptop.stop()
+        cls.lab.stop()
+
+    def generation(self):
+        return self.lab.vm("one")["generation"]
+
+    def back(self, generation):
+        wait_until("one READY in a later life", lambda: (v := self.lab.vm("one"))["state"] == "READY" and v["generation"] > generation, 240,
+                   every=0.5)
+        self.assertEqual([x for x in self.lab.host_json("leases")["leases"] if x["open"]], [])
+
+    def test_1_one_job(self):
+        before = self.generation()
+        p, seen = self.laptop.once("--follow", "--wait", "5m"), []
+        self.assertTrue(self.laptop.until(p, "listening", seen), (seen, p.poll()))
+        job = self.lab.emulator.job(REPO, LABELS, "id; sleep 5; echo fine", name="from the laptop")
+        self.assertTrue(self.laptop.until(p, "running", seen), seen)
+        runner = [r for r in self.lab.emulator.runners() if not r["foreign"]][-1]
+        needles = runner["needles"] + [self.lab.emulator.token]
+        here = [x for x in canary.in_processes(needles) if x[1] not in ("gh", "python3.11", "python3")]
+        self.assertEqual(here, [], "a secret in an argv or environment of this machine")
+        self.laptop.until(p, "", seen)
+        self.assertEqual(p.wait(60), 0, (seen, p.stderr.read()))
+        result = next(e for e in seen if e["event"] == "result")
+        self.assertEqual((result["outcome"], result["job"], result["name"]), ("succeeded", "from the laptop", runner["name"]))
+        self.assertTrue([e for e in seen if e["event"] == "output" and "Running job: from the laptop" in e["text"]], "nothing was followed")
+        self.assertEqual(self.lab.emulator.wait_job(job["id"])["conclusion"], "success")
+        self.back(before)
+        found = canary.in_files(self.lab.dir, needles, lambda path: "/laptop/home/.config/gh/" in path)
+        self.assertEqual(found, [], "a secret in a file of the host")
+        lease = next(x for x in self.lab.host_json("leases", "--all")["leases"] if x["runner_name"] == runner["name"])
+        self.assertEqual((lease["holder"], lease["outcome"], lease["registration"]), ("github-runner-local", "succeeded", "gone"))
+
+    def test_2_the_laptop_goes_away(self):
+        before = self.generation()
+        p, seen = self.laptop.once("--wait", "5m"), []
+        self.assertTrue(self.laptop.until(p, "delivered", seen), seen)
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        self.back(before)
+
+    def test_3_setup(self):
+        self.assertRegex(self.laptop.boxery("setup", "vmhost", check=False).stdout, r"^vmhost: boxery \S+, x64\n")
+        self.assertIn("one", self.laptop.boxery("ls").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
