@@ -1,6 +1,6 @@
 #ifndef BOXERY_CONTROLLER_SHOW_H
 #define BOXERY_CONTROLLER_SHOW_H
-/* What the person sees: a line per stage on standard output, or a JSON object per line (docs/json.md, `runners once`). */
+/* What the person sees: a line per stage on standard output, or a JSON object per line (docs/once.md). */
 #include "controller/run.h"
 
 void show_stage(const struct run *r, const char *word, const char *format, ...) __attribute__((format(printf, 3, 4)));
