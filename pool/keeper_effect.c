@@ -238,14 +238,13 @@ static bool keeps_evidence(const struct keeper_vm *v)
 			(lease.delivered_wall_us == 0 || lease.registration == REGISTRATION_GONE);
 }
 
-void effect_reset(struct keeper_vm *v)
+static void begin_reset(struct keeper_vm *v, uint32_t flags, op_done_cb done)
 {
 	struct op *op;
 
 	if (waits_for_libvirt(v))
 		return;
-	op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, reset_done);
-
+	op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, done);
 	if (!op) {
 		no_memory(v);
 		return;
@@ -253,9 +252,13 @@ void effect_reset(struct keeper_vm *v)
 	/* A domain of a life that only libvirt knows (an older database came back) has to go as well. */
 	if (v->seen_generation > op->request.generation)
 		op->request.generation = v->seen_generation;
-	if (keeps_evidence(v))
-		op->request.flags = VM_FLAG_EVIDENCE;
+	op->request.flags = flags;
 	op_queue(op, v);
+}
+
+void effect_reset(struct keeper_vm *v)
+{
+	begin_reset(v, keeps_evidence(v) ? VM_FLAG_EVIDENCE : 0, reset_done);
 }
 
 static void halt_done(struct op *op, const struct error *e)
@@ -283,19 +286,7 @@ static void halt_done(struct op *op, const struct error *e)
 
 void effect_halt(struct keeper_vm *v)
 {
-	struct op *op;
-
-	if (waits_for_libvirt(v))
-		return;
-	op = op_new(v->k, VM_RESET, v, 0, KEEPER_RESET_TIMEOUT_MS, halt_done);
-	if (!op) {
-		no_memory(v);
-		return;
-	}
-	if (v->seen_generation > op->request.generation)
-		op->request.generation = v->seen_generation;
-	op->request.flags = VM_FLAG_HALT;
-	op_queue(op, v);
+	begin_reset(v, VM_FLAG_HALT, halt_done);
 }
 
 static void capture_done(struct op *op, const struct error *e)

@@ -58,6 +58,7 @@
 #define KEEPER_REMOVE_DOUBLINGS 6 /* of KEEPER_HOST_RETRY_MS: a removal that keeps failing is tried every 16 minutes */
 #define KEEPER_MEMORY_SPARE_MIB 512 /* left to the host when a VM is started */
 #define KEEPER_POOL_COUNT_MAX 240 /* VMs of one POOL_ADD */
+#define KEEPER_POOLS_MAX 240 /* that have settings: as many as there may be VMs */
 #define KEEPER_RATE_MAX 1000000 /* of any rate in pool_settings */
 
 #define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */

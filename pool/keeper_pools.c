@@ -28,27 +28,37 @@ const struct pool_settings *pool_settings(const struct keeper *k, const char *po
 	return p ? &p->set : &nothing;
 }
 
+struct rows {
+	struct pool_row *rows;
+	size_t n;
+};
+
 static int add_row(void *userdata, const struct pool_row *p)
 {
-	struct keeper *k = userdata;
-	struct pool_row *more = reallocarray(k->pools, k->n_pools + 1, sizeof(*more));
+	struct rows *to = userdata;
+	struct pool_row *more = reallocarray(to->rows, to->n + 1, sizeof(*more));
 
 	if (!more)
 		return -ENOMEM;
-	k->pools = more;
-	k->pools[k->n_pools++] = *p;
+	to->rows = more;
+	to->rows[to->n++] = *p;
 	return 0;
 }
 
+/* Made aside: those that are in force stay so when the others cannot be read. */
 int pools_load(struct keeper *k, struct error *e)
 {
-	int r;
+	struct rows fresh = {0};
+	int r = store_pool_each(k->store, add_row, &fresh, e);
 
+	if (r < 0) {
+		free(fresh.rows);
+		return r == -ENOMEM ? error_set(e, ENOMEM, "no memory for the pools") : r;
+	}
 	free(k->pools);
-	k->pools = NULL;
-	k->n_pools = 0;
-	r = store_pool_each(k->store, add_row, k, e);
-	return r == -ENOMEM ? error_set(e, ENOMEM, "no memory for the pools") : r;
+	k->pools = fresh.rows;
+	k->n_pools = fresh.n;
+	return 0;
 }
 
 static unsigned missing(const struct keeper *k, const char *pool, const char *holder, unsigned reserved)
@@ -137,6 +147,8 @@ int serve_pool_set(struct request *r, struct error *e)
 	take_word(&row.set.start, in->start, POOL_START_WARM);
 	take_word(&row.set.standby, in->standby, POOL_STANDBY_PAUSED);
 	code = check_settings(&row.set, e);
+	if (code == 0 && r->k->n_pools >= KEEPER_POOLS_MAX && !find(r->k, row.name))
+		code = error_set(e, ENOSPC, "%d pools have settings already, which is the limit", KEEPER_POOLS_MAX);
 	if (code == 0)
 		code = store_pool_put(r->k->store, &row, e);
 	if (code == 0)

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define STRANGERS_MAX 32 /* foreign names that are remembered as told */
+#define STRANGERS_MAX 32 /* foreign names that are told; who has more has seen enough of them */
 
 struct watch {
 	struct keeper *k;
@@ -84,8 +84,10 @@ static void stranger(struct watch *w, const struct vm_entry *entry)
 	for (unsigned i = 0; i < w->n_strangers; i++)
 		if (str_equal(w->strangers[i], entry->name))
 			return;
-	if (w->n_strangers < STRANGERS_MAX)
-		(void)str_copy(w->strangers[w->n_strangers++], entry->name);
+	/* Else each listing would tell of them again. */
+	if (w->n_strangers == STRANGERS_MAX)
+		return;
+	(void)str_copy(w->strangers[w->n_strangers++], entry->name);
 	log_vm(LOG_WARNING, entry->name, NULL, "%s, but is not in the database; it is left alone",
 			entry->running ? "runs with our mark on it" : "has a settings file");
 }

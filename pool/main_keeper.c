@@ -12,7 +12,7 @@ int main(int argc, char **argv)
 	int r;
 
 	if (argc != 1) {
-		fprintf(stderr, "boxery-keeper: takes no arguments; it is configured by host.env, see boxery-keeper(8)\n");
+		fprintf(stderr, "boxery-keeper: takes no arguments; it is configured by host.env, see boxery-host.env(5)\n");
 		return EXIT_STATUS_USAGE;
 	}
 	/* The command that started us may have stood anywhere; that place must not be kept busy. */

@@ -108,6 +108,16 @@ class Count(Case):
         w.new("plain")
         self.assertEqual([(p["name"], p["vms"]) for p in w.call("POOLS")["document"]["pools"]], [("later", 0), ("default", 1)])
 
+    def test_pools_are_bounded(self):
+        w = self.w
+        c = w.client()
+        for i in range(240):
+            c.call("POOL_SET", pool=f"p{i}", set_cpus=1)
+        self.refused(28, "240 pools", c.call, "POOL_SET", pool="more", set_cpus=1)
+        c.call("POOL_SET", pool="p7", set_cpus=2)
+        c.call("POOL_SET", pool="p7", set_cpus=NONE)
+        c.call("POOL_SET", pool="more", set_cpus=1)
+
 
 class Host(Case):
     def setUp(self):
