@@ -283,6 +283,8 @@ class Walk:
                 wanted |= {f"run/{name}.qcow2", f"run/{name}.gen"}
                 if not clone:
                     wanted |= {f"images/{name}@boxery-clean/disk.qcow2", f"images/{name}@boxery-clean/manifest.env"}
+            # A VM that has been started warm has its memory image until it is captured anew or removed.
+            allowed |= {f"images/{name}@boxery-warm/{f}" for f in ("disk.qcow2", "guest.txt", "manifest.env", "memory", "overlay.qcow2")}
             allowed |= {f"run/{name}.gen", f"run/{name}.lock", f"console/{name}.log", f"console/{name}.log.1"}
         images = self.w.path("images")
         there = {os.path.relpath(os.path.join(d, f), images) for d, _, files in os.walk(images) for f in files}
