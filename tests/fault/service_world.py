@@ -73,11 +73,13 @@ class Refused(Exception):
 class World:
     """guest: seconds from delivery to online, from online to a job, from a job's end to power-off."""
 
+    own_thread = True
+
     def __init__(self, program, vms=1, pool="default", reset=0.3, guest=(0.3, 0.3, 0.2), yaml_more="", top_more=""):
         self.program = os.path.abspath(program)
         self.dir = tempfile.mkdtemp(prefix="boxery-service-")
         self.vms = {"vm%d" % (i + 1): dict(state="READY", generation=1, lease="", pool=pool) for i in range(vms)}
-        self.leases, self.runners, self.jobs = {}, {}, []
+        self.leases, self.runners, self.jobs, self.n_leases = {}, {}, [], 0
         self.private, self.next_id, self.group_repos = True, 100, ["acme/one", "acme/two"]
         self.reset_time, self.guest = reset, guest
         self.deliver_time, self.behaviour = 0.05, "work"
@@ -103,7 +105,8 @@ class World:
         self.keeper_start()
         self.wake_r, self.wake_w = os.pipe()
         self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        if self.own_thread:
+            self.thread.start()
 
     def configure(self, yaml_more="", top_more=""):
         with open(self.dir + "/config/runners.yaml", "w") as f:
@@ -134,13 +137,14 @@ class World:
 
     # --- the process under test
 
-    def start(self, *arguments):
+    def start(self, *arguments, **more):
         env = {"PATH": os.environ["PATH"], "HOME": self.dir, "BOXERY_TEST_DIR": self.dir,
                "BOXERY_CONFIG_DIR": self.dir + "/config", "BOXERY_STATE_DIR": self.dir + "/state",
                "BOXERY_RUNTIME_DIR": self.dir + "/run"}
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS"):
             if name in os.environ:
                 env[name] = os.environ[name]
+        env.update(more)
         self.service = subprocess.Popen([self.dir + "/bin/boxery-runners", "--debug", *arguments], env=env,
                                         stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output)
 
@@ -231,7 +235,8 @@ class World:
         with self.lock:
             self.ended = True
         os.write(self.wake_w, b"x")
-        self.thread.join(10)
+        if self.own_thread:
+            self.thread.join(10)
         self.output.close()
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -262,9 +267,12 @@ class World:
                 if vm["state"] == "LEASED":
                     self.apply(name, "RESETTING", "INTERRUPTED", "the keeper ended before anything was delivered")
 
+    def now(self):
+        return time.monotonic()
+
     def after(self, seconds, function, *arguments):
         self.timer_seq += 1
-        heapq.heappush(self.timers, (time.monotonic() + seconds, self.timer_seq, function, arguments))
+        heapq.heappush(self.timers, (self.now() + seconds, self.timer_seq, function, arguments))
         os.write(self.wake_w, b"x")
 
     def drop(self, s):
@@ -277,7 +285,7 @@ class World:
             while not self.ended:
                 with self.lock:
                     socks = [self.github_listen, *self.clients] + ([self.keeper_listen] if self.keeper_up else [])
-                    wait = max(0, self.timers[0][0] - time.monotonic()) if self.timers else 0.5
+                    wait = max(0, self.timers[0][0] - self.now()) if self.timers else 0.5
                 ready = select.select([self.wake_r, *[s for s in socks if s.fileno() >= 0]], [], [], min(wait, 0.2))[0]
                 with self.lock:
                     self.turn(ready)
@@ -288,7 +296,7 @@ class World:
         if not self.keeper_up and os.path.exists(self.dir + "/keeper-wanted"):
             os.unlink(self.dir + "/keeper-wanted")
             self.keeper_start()
-        while self.timers and self.timers[0][0] <= time.monotonic():
+        while self.timers and self.timers[0][0] <= self.now():
             _, _, function, arguments = heapq.heappop(self.timers)
             function(*arguments)
         for s in ready:
@@ -447,8 +455,9 @@ class World:
             raise Refused(ENOENT, "pool %s has no VM" % r["pool"])
         if not name:
             raise Refused(EAGAIN, "no VM is ready")
-        lease = dict(id="%032x" % (len(self.leases) + 1), vm=name, pool=r["pool"], holder=r["holder"], scope=r["scope"],
-                     runner_name="boxery-0123abcd-%016x" % (len(self.leases) + 1), generation=self.vms[name]["generation"],
+        self.n_leases += 1  # not the number of those that are there: a test may forget old ones
+        lease = dict(id="%032x" % self.n_leases, vm=name, pool=r["pool"], holder=r["holder"], scope=r["scope"],
+                     runner_name="boxery-0123abcd-%016x" % self.n_leases, generation=self.vms[name]["generation"],
                      runner_id=0, registration="none", open=True, job="", outcome="", final=False, end_reason="",
                      ttl_ms=r["ttl_ms"])
         self.leases[lease["id"]] = lease
@@ -459,18 +468,18 @@ class World:
                     generation=lease["generation"]), []
 
     def lease_until(self, lease, ttl_ms):
-        lease["expires"] = time.monotonic() + ttl_ms / 1000
+        lease["expires"] = self.now() + ttl_ms / 1000
         self.after(ttl_ms / 1000, self.expire, lease)
 
     def expire(self, lease):
         vm = self.vms[lease["vm"]]
-        if vm["lease"] == lease["id"] and vm["state"] in ("LEASED", "DELIVERED", "BUSY") and time.monotonic() >= lease["expires"]:
+        if vm["lease"] == lease["id"] and vm["state"] in ("LEASED", "DELIVERED", "BUSY") and self.now() >= lease["expires"]:
             self.apply(lease["vm"], "RESETTING", "EXPIRED", "its lease has expired")
 
     def keeper_renew(self, r):
         lease, ttl = self.lease_of(r, held=True), r["ttl_ms"]
         if not r["flags"] & 1:  # FORCE: also shorter
-            ttl = max(ttl, int((lease["expires"] - time.monotonic()) * 1000))
+            ttl = max(ttl, int((lease["expires"] - self.now()) * 1000))
         self.lease_until(lease, ttl)
         return {}, []
 
@@ -490,7 +499,7 @@ class World:
             row = {k: v for k, v in lease.items() if k not in ("id", "final", "ttl_ms", "expires")}
             rows.append(dict(row, lease=lease["id"], state=self.vms[lease["vm"]]["state"] if lease["open"] else "",
                              bound=False, opened="", closed="",
-                             expires_in_ms=max(0, int((lease["expires"] - time.monotonic()) * 1000))))
+                             expires_in_ms=max(0, int((lease["expires"] - self.now()) * 1000))))
         return self.document("leases", rows)
 
     def keeper_register(self, r):
@@ -576,7 +585,7 @@ class World:
             raise self.fault("public", EACCES, "octo/private is not private")
         lease = next((x for x in self.leases.values() if x["runner_name"] == r["runner_name"]), None)
         if not lease or lease["registration"] != "planned":
-            self.faults.append("minted before the keeper knew of the plan")
+            self.faults.append("minted before the keeper knew of the plan: %s" % (lease or r["runner_name"]))
         if any(x["name"] == r["runner_name"] and not x["gone"] for x in self.runners.values()):
             raise self.fault("conflict", EEXIST, "Already exists")
         if r["labels"] != LABELS:
