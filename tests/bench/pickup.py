@@ -49,9 +49,7 @@ def main():
     with Lab("pickup") as lab:
         for i in range(a.vms):
             lab.new_pool_vm("pick-%d" % (i + 1))
-        lab.write("config/runners.yaml", "version: 1\npoll_interval: %s\nrunners:\n  - repo: %s\n    max: %d\n" % (a.poll, REPO, a.vms))
-        lab.write("config/runners.env", "GITHUB_TOKEN=%s\nBOXERY_GITHUB_URL=%s\nBOXERY_GITHUB_CA_FILE=%s\n" % (
-            lab.emulator.token, lab.emulator.url, lab.emulator.ca), 0o600)
+        lab.configure(max=a.vms, poll_interval=a.poll)
         lab.start_runners()
         wait_until("the service", lambda: "served" in lab.log("log/runners.log"))
         boot, rows = wall_of_boot(), {}
