@@ -104,6 +104,7 @@ class OnceWorld(World):
     def __init__(self, emu, ssh=False):
         super().__init__()
         self.emu = emu
+        self.env["BOXERY_TEST_PATIENT"] = "1"
         for name in ("boxery", "boxery-host", "boxery-runners"):
             shutil.copy(os.path.join(BUILD, name), self.path("bin", name))
         for folder in ("images/console", "tools", "laptop", "laptop/.config", "laptop/.config/gh", "guest"):
