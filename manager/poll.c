@@ -191,9 +191,12 @@ static void take_repos(struct work_entry *entry, const char *document)
 		if (str_format(full_name, "%s/%s", entry->conf->scope, entry->conf->repos[n]) == 0)
 			add_repo(entry, full_name);
 	}
-	if (scope_is_org(entry->conf->scope) && entry->conf->n_repos == 0)
+	if (scope_is_org(entry->conf->scope) && entry->conf->n_repos == 0) {
 		json_array_foreach(json_object_get(root, "repositories"), i, name)
+		{
 			add_repo(entry, json_string_value(name));
+		}
+	}
 	json_decref(root);
 }
 
@@ -210,7 +213,9 @@ static void check_group_allows(struct work_entry *entry, const char *document)
 		bool found = json_is_true(json_object_get(root, "truncated"));
 
 		json_array_foreach(allowed, at, name)
+		{
 			found |= json_string_value(name) && strcasecmp(json_string_value(name), entry->repos[i]) == 0;
+		}
 		if (!found)
 			(void)str_format(text, "runner group %s does not allow %s: its jobs will wait for ever", entry->conf->group,
 				entry->repos[i]);

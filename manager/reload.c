@@ -84,7 +84,7 @@ int service_reload(struct service *s, struct error *e)
 
 	if (r == 0)
 		r = service_entries_new(s, config, &entries, e);
-	if (r < 0) {
+	if (r < 0 || !entries) {
 		(void)runners_config_free(config);
 		return r;
 	}
