@@ -97,7 +97,10 @@ class Ssh(Base):
         self.assertIn("one", boxery("ls"))  # the default host from now on
         self.assertIn("Usage", boxery("runners", status=2))
         self.assertIn("Usage", boxery("runners", "__once", status=2))
+        self.assertEqual(boxery("ssh-config"), "")  # one that waits for a lease has no address
+        lease = self.w.lease()["lease"]
         config = boxery("ssh-config")
+        self.w.call("RELEASE", lease=lease)
         for words in ("Host one.boxery", "HostKeyAlias one", "ProxyJump vmhost", "StrictHostKeyChecking yes",
                       "KnownHostsCommand /usr/bin/env ssh -T -- vmhost boxery-host known-hosts %H"):
             self.assertIn(words, config)
