@@ -120,6 +120,7 @@ int cmd_pool(int argc, char **argv)
 		{"keep", pool_keep, "hold a leased VM for inspection when its lease ends"},
 		{"rm", pool_rm, "remove a VM from its pool and from the host"},
 		{"history", cmd_pool_history, "print the timeline of a VM"},
+		{"bench", cmd_pool_bench, "how long a lease, a reset and a start take, by stage"},
 	};
 
 	return command_dispatch("boxery-host pool", commands, ARRAY_SIZE(commands), argc, argv);

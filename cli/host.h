@@ -41,6 +41,8 @@ void cli_progress_begin(struct cli_progress *p);
 void cli_progress_show(void *progress, const char *text);
 /* These signals are blocked from here on and read from the fd. */
 int cli_signals(const int *signals, size_t n, int *ret_fd, struct error *e);
+/* A connection on which events come; start as of keeper_connect. */
+int cli_subscribe(const struct hostconf *conf, bool start, struct keeper_client **ret, struct error *e);
 /* Milliseconds for poll until then. */
 int cli_poll_ms(uint64_t deadline_us);
 /*
@@ -102,6 +104,7 @@ int cmd_pool_ls(int argc, char **argv);
 int cmd_pool_set(int argc, char **argv);
 int cmd_pool_show(int argc, char **argv);
 int cmd_pool_history(int argc, char **argv);
+int cmd_pool_bench(int argc, char **argv);
 /* The rows of LIST that are in a pool (NULL: any). */
 void pool_rows_only(json_t *vms, const char *pool);
 void pool_print_table(const json_t *vms, size_t max_lines);

@@ -192,15 +192,6 @@ static int set_environment(const struct keeper_reply *lease, const char *known_h
 	return 0;
 }
 
-static int subscribe(const struct hostconf *conf, struct keeper_client **ret, struct error *e)
-{
-	struct keeper_request r;
-	int code = keeper_connect(conf, false, ret, e);
-
-	keeper_request_init(&r, KEEPER_SUBSCRIBE);
-	return code < 0 ? code : keeper_call(*ret, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, e);
-}
-
 /* Whatever the program did, and also when it could not be run. The keeper may be gone, and the lease with it. */
 static void release(struct exec *x)
 {
@@ -230,7 +221,7 @@ int lease_exec(const struct hostconf *conf, struct keeper_client *client, int si
 
 	/* The subscription stands before the program runs, so that no end of the lease is missed. */
 	if (write_known_hosts(conf, lease, path, sizeof(path), &lock, &e) == 0 && set_environment(lease, path, &e) == 0 &&
-			subscribe(conf, &x.events, &e) == 0)
+			cli_subscribe(conf, false, &x.events, &e) == 0)
 		status = run(&x, argv, &e);
 	if (lock >= 0)
 		(void)unlink(path);

@@ -187,15 +187,12 @@ int pool_watch(const char *pool)
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH};
 	CLEANUP(keeper_client_freep) struct keeper_client *events = NULL, *lists = NULL;
 	struct watch w = {.pool = pool, .signals = -1, .terminal = isatty(STDOUT_FILENO)};
-	struct keeper_request r;
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
 	sigset_t stop;
 
-	keeper_request_init(&r, KEEPER_SUBSCRIBE);
-	if (hostconf_load(&conf, &e) < 0 || keeper_connect(&conf, true, &events, &e) < 0 ||
+	if (hostconf_load(&conf, &e) < 0 || cli_subscribe(&conf, true, &events, &e) < 0 ||
 			keeper_connect(&conf, true, &lists, &e) < 0 ||
-			keeper_call(events, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &e) < 0 ||
 			cli_signals(signals, ARRAY_SIZE(signals), &w.signals, &e) < 0)
 		return cli_fail(&e);
 	w.events = events;

@@ -31,6 +31,15 @@ int cli_signals(const int *signals, size_t n, int *ret_fd, struct error *e)
 	return 0;
 }
 
+int cli_subscribe(const struct hostconf *conf, bool start, struct keeper_client **ret, struct error *e)
+{
+	struct keeper_request r;
+	int code = keeper_connect(conf, start, ret, e);
+
+	keeper_request_init(&r, KEEPER_SUBSCRIBE);
+	return code < 0 ? code : keeper_call(*ret, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, e);
+}
+
 int cli_poll_ms(uint64_t deadline_us)
 {
 	uint64_t now = clock_boot_us();

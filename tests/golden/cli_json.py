@@ -5,7 +5,7 @@ import json
 import traceback
 
 import jsonschema
-from cli_world import World, enter_namespace, key_files, os, re, run, sys, tempfile
+from cli_world import World, begin, enter_namespace, key_files, os, re, run, sys, tempfile, until
 
 DIALECT = jsonschema.Draft202012Validator
 
@@ -106,6 +106,25 @@ def go(t, folder):
     lists(t)
     w.script("START-two", None)
     expect(faults, run(w, "release", held["lease"]).returncode == 0, "release of a broken one")
+    # Both VMs are READY; one after the other of them, then one of them alone.
+    w.await_state("two", "READY")
+    for args, name in ((("--rounds", "3"), ""), (("two", "--rounds", "2", "--yes"), "two")):
+        document = t("pool bench", *args)
+        got = [(s["phase"], s["stage"]) for s in document["stages"]]
+        expect(faults, document["rounds"] == int(args[args.index("--rounds") + 1]) and document["failed"] == 0 and
+               document["name"] == name and [p for p, s in got if s == "total"] == ["lease", "reset", "start", "again"] and
+               all(s["min_us"] <= s["median_us"] <= s["p95_us"] <= s["max_us"] for s in document["stages"]),
+               "pool bench: %r" % document)
+    expect(faults, not [v for v in w.call("LEASES")["document"]["leases"] if v["open"]], "pool bench has left a lease")
+    # A start that fails is no sample, and is said.
+    w.script("START", "fail 5 check something is wrong")
+    bench = begin(w, "pool", "bench", "two", "--rounds", "1", "--yes")
+    until(lambda: any("START_FAILED" in e["kind"] for e in w.call("HISTORY", name="two")["document"]["events"][-8:]))
+    w.script("START", None)
+    said = bench.communicate(timeout=60)
+    expect(faults, bench.returncode == 1 and "1 of 1 rounds went another way" in said[1] and not said[0],
+           "pool bench with a failed start: %d %r" % (bench.returncode, said))
+    w.await_state("two", "READY")
     # Limits.
     for args in (("--cpus", "3", "--memory", "1G", "--disk-rate", "50", "--disk-iops", "1000", "--net-rate", "2000"),
                  ("--reserve", "github-runner=1,github-runner-local=1"), ("--cpus", "none", "--reserve", "github-runner=0"),

@@ -77,6 +77,10 @@ def cases(keys, ended, expired, held):
     yield ("pool", "keep", "one", "--for", "0")
     yield ("pool", "rm", "one")
     yield ("pool", "rm", "nosuch")
+    for name in ("x/y", "nosuch", "plain", "two", "default"):
+        yield ("pool", "bench", name)
+    yield ("pool", "bench", "--rounds", "0")
+    yield ("pool", "bench", "two", "one")
     yield ("pool", "history", "x/y")
     yield ("pool", "history", "nosuch")
     yield ("history", UNKNOWN)
