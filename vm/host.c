@@ -82,7 +82,7 @@ int host_connect(struct host *h, struct error *e)
 	return 0;
 }
 
-static int lock_file(const struct host *h, const char *file, int how, const char *what, uint64_t timeout_ms,
+static int lock_file(const struct host *h, const char *file, int create, int how, const char *what, uint64_t timeout_ms,
 	int *ret_fd, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + timeout_ms * 1000u;
@@ -92,7 +92,7 @@ static int lock_file(const struct host *h, const char *file, int how, const char
 		struct stat ours, named;
 
 		if (fd < 0)
-			fd = openat(h->image_fd, file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+			fd = openat(h->image_fd, file, O_RDWR | create | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fd < 0)
 			return error_errno(e, errno, "cannot open %s/%s", h->conf.image_dir, file);
 		if (flock(fd, how | LOCK_NB) == 0) {
@@ -114,22 +114,22 @@ static int lock_file(const struct host *h, const char *file, int how, const char
 	return 0;
 }
 
-static int lock_vm(const struct host *h, const char *name, int how, int *ret_fd, struct error *e)
+int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e)
 {
 	char file[64];
 	int r = str_format(file, "run/%s.lock", name);
 
-	return r < 0 ? error_errno(e, -r, "%s", name) : lock_file(h, file, how, name, LOCK_TIMEOUT_MS, ret_fd, e);
+	return r < 0 ? error_errno(e, -r, "%s", name)
+		     : lock_file(h, file, O_CREAT, LOCK_EX, name, LOCK_TIMEOUT_MS, ret_fd, e);
 }
 
-int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e)
+int host_lock_settings(const struct host *h, const char *name, bool shared, int *ret_fd, struct error *e)
 {
-	return lock_vm(h, name, LOCK_EX, ret_fd, e);
-}
+	char file[64];
+	int r = str_format(file, "vms/%s.env", name);
 
-int host_lock_shared(const struct host *h, const char *name, int *ret_fd, struct error *e)
-{
-	return lock_vm(h, name, LOCK_SH, ret_fd, e);
+	return r < 0 ? error_errno(e, -r, "%s", name)
+		     : lock_file(h, file, 0, shared ? LOCK_SH : LOCK_EX, name, LOCK_TIMEOUT_MS, ret_fd, e);
 }
 
 int host_lock_try(const struct host *h, const char *name, int *ret_fd)
@@ -199,7 +199,7 @@ int host_sweep(const struct host *h, const char *name, struct error *e)
 int host_lock_shared_parts(const struct host *h, int *ret_fd, struct error *e)
 {
 	/* No VM's name starts with a dot. */
-	return lock_file(h, "run/.network.lock", LOCK_EX, "the network", SHARED_LOCK_TIMEOUT_MS, ret_fd, e);
+	return lock_file(h, "run/.network.lock", O_CREAT, LOCK_EX, "the network", SHARED_LOCK_TIMEOUT_MS, ret_fd, e);
 }
 
 int host_free_space_check_for(const struct host *h, uint64_t needed_mib, struct error *e)

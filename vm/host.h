@@ -53,8 +53,11 @@ int host_path(const struct host *h, char *dst, size_t size, struct error *e, con
 /* One operation per VM at a time, also across a keeper that was killed. -EBUSY after LOCK_TIMEOUT_MS. Closed
  * = unlocked. */
 int host_lock(const struct host *h, const char *name, int *ret_fd, struct error *e);
-/* For those who only need the VM to stay as it is: any number at a time. */
-int host_lock_shared(const struct host *h, const char *name, int *ret_fd, struct error *e);
+/*
+ * Shared: the VM stays one of this host's while another is made from its clean state, whatever operation it has itself (its
+ * start may take minutes). Else: it is removed. -ENOENT: there is no such VM.
+ */
+int host_lock_settings(const struct host *h, const char *name, bool shared, int *ret_fd, struct error *e);
 /* -EBUSY when an operation on it is under way; else 0, and the lock is held, or there is none yet and *ret_fd is -1. */
 int host_lock_try(const struct host *h, const char *name, int *ret_fd);
 /* Removes the lock of a name that is no VM of this host, when nobody holds it. */

@@ -73,7 +73,7 @@ static int plan_clone(struct host *h, const struct vm_request *q, struct setting
 		return error_set(e, EINVAL, "%s cannot live from its own clean image only", q->name);
 	r = settings_load(h, q->clean_of, &origin, e);
 	if (r == 0)
-		r = host_lock_shared(h, q->clean_of, ret_lock, e);
+		r = host_lock_settings(h, q->clean_of, true, ret_lock, e);
 	if (r == 0)
 		r = settings_load(h, q->clean_of, &origin, e);
 	if (r < 0)

@@ -270,7 +270,7 @@ static int remove_files(struct host *h, const char *name, struct error *e)
 int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
-	CLEANUP_FD int lock = -1;
+	CLEANUP_FD int lock = -1, settings_lock = -1;
 	char clone[VM_NAME_MAX];
 	struct life life;
 	int r;
@@ -278,6 +278,12 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 	(void)res;
 	host_step_begin(h, "destroy");
 	r = host_lock(h, q->name, &lock, e);
+	if (r == 0)
+		r = host_lock_settings(h, q->name, false, &settings_lock, e);
+	if (r == -ENOENT) { /* removed up to its last file by one that was killed */
+		error_clear(e);
+		r = 0;
+	}
 	if (r == 0)
 		r = settings_clone_find(h, q->name, clone, e);
 	if (r == 1)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """boxery-vm on libvirt's test driver: clones, evidence, doubt, and what is left behind."""
+import fcntl
 import os
 import re
 import shutil
@@ -16,7 +17,9 @@ from vm_driver import (EBUSY, EEXIST, EINVAL, EIO, ENOENT, ENOMEM, ENOTCONN, EST
 class Driver(DriverCase):
     def test_clones(self):
         call = self.vm.call
-        self.good(call("new", "b", slot=1, cpus=1, memory_mib=256, clean_of="a"))
+        with open(self.path("run", "a.lock"), "w") as busy:  # as while it starts, which may take minutes
+            fcntl.flock(busy, fcntl.LOCK_EX)
+            self.good(call("new", "b", slot=1, cpus=1, memory_mib=256, clean_of="a"))
         self.bad(call("new", "b", slot=1, cpus=1, memory_mib=256, disk_gib=2, image="tiny"), EEXIST, "other settings")
         self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="b"), EINVAL, "name that one")
         self.bad(call("new", "c", slot=2, cpus=1, memory_mib=256, clean_of="c"), EINVAL, "its own")
