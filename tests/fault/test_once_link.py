@@ -228,6 +228,8 @@ class Host:
 
     def hear(self, kind, timeout=20):
         until(lambda: [m for m in self.got if m["type"] == kind] or self.process.poll() is not None, timeout)
+        if self.process.poll() is not None:
+            self.reader.join(timeout)  # what it said last is still on its way
         found = [m for m in self.got if m["type"] == kind]
         assert found, (kind, self.got, self.process.poll())
         return found[-1]
