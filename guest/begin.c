@@ -124,6 +124,15 @@ static int finish(struct error *e)
 	return fflush(stdout) != 0 ? error_errno(e, errno, "cannot answer") : 0;
 }
 
+/* A whole line: scripts read it, and a shell's `read` fails without the end. */
+static int put_generation(const char *generation, struct error *e)
+{
+	char line[32];
+	int r = str_format(line, "%s\n", generation);
+
+	return r < 0 ? error_errno(e, -r, "generation") : put_file(GENERATION, line, strlen(line), 0644, e);
+}
+
 static int begin(struct life *l, struct error *e)
 {
 	CLEANUP_BUF struct buf seen = BUF_INIT(LISTING_MAX);
@@ -157,7 +166,7 @@ static int begin(struct life *l, struct error *e)
 		r = put_names(l, &u, e);
 	/* Written before anybody can reach this guest: from here on this life has begun. */
 	if (r == 0)
-		r = put_file(GENERATION, l->generation, strlen(l->generation), 0644, e);
+		r = put_generation(l->generation, e);
 	if (r == 0)
 		r = network_up(l->address, e);
 	if (r < 0)
