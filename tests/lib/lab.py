@@ -238,7 +238,7 @@ class Lab:
                 return vm
         return None
 
-    def wait_state(self, name, *states, timeout=240):
+    def wait_state(self, name, *states, timeout=600):
         def probe():
             vm = self.vm(name)
             return vm if vm and vm["state"] in states else None

@@ -65,7 +65,7 @@ def main():
             stage("pool VM %s" % VM)
             lab.new_pool_vm(VM, wait=False)
         lab.configure(max=1)
-        lab.wait_state(VM, "READY", timeout=300)
+        lab.wait_state(VM, "READY")
         stage("%s is READY; starting the runner service" % VM)
         service = lab.start_runners()
         now = "$(date +%s)"

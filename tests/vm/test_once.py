@@ -37,7 +37,7 @@ class Once(unittest.TestCase):
         return self.lab.vm("one")["generation"]
 
     def back(self, generation):
-        wait_until("one READY in a later life", lambda: (v := self.lab.vm("one"))["state"] == "READY" and v["generation"] > generation, 240,
+        wait_until("one READY in a later life", lambda: (v := self.lab.vm("one"))["state"] == "READY" and v["generation"] > generation, 600,
                    every=0.5)
         self.assertEqual([x for x in self.lab.host_json("leases")["leases"] if x["open"]], [])
 

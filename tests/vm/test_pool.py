@@ -38,7 +38,7 @@ class Pool(unittest.TestCase):
         spoil()
         try:
             self.lab.host("release", lease)
-            vm = self.lab.wait_state("one", "BROKEN", timeout=180)
+            vm = self.lab.wait_state("one", "BROKEN", timeout=400)
             self.assertEqual(vm["attempts"], 3)
             listed = self.lab.host("pool", "ls").stdout
             line = next(row for row in listed.splitlines() if row.startswith("one "))
@@ -90,14 +90,14 @@ class Pool(unittest.TestCase):
         before = self.lab.vm(name)["generation"]
         self.lab.host("release", self.lease(name))
         wait_until("%s READY again" % name, lambda: (lambda v: v["state"] == "READY" and v["generation"] > before)(
-            self.lab.vm(name)), 240, every=0.5)
+            self.lab.vm(name)), 600, every=0.5)
 
     def test_killed_guest_is_seen(self):
         vm = self.lab.vm("two")
         pid = run(["cat", os.path.join(self.lab.dir, "run", "libvirt", "qemu", "two.pid")]).stdout.strip()
         os.kill(int(pid), 9)
         wait_until("two in a new life", lambda: (lambda v: v["state"] == "READY" and v["generation"] > vm["generation"])(
-            self.lab.vm("two")), 240, every=0.5)
+            self.lab.vm("two")), 600, every=0.5)
 
     def test_full_disk_ends_a_job(self):
         """QEMU stops a guest that finds the host's disk full; its job must not sit there until its time is over."""
@@ -110,7 +110,7 @@ class Pool(unittest.TestCase):
         try:
             life = self.lab.vm("one")["generation"]
             wait_until("one runs on the small file system", lambda: (lambda v: v["state"] == "READY" and v["generation"] > life)(
-                self.lab.vm("one")), 240, every=0.5)
+                self.lab.vm("one")), 600, every=0.5)
             lease = self.lab.host_json("lease", "one", "--ssh-key", key + ".pub")["lease"]
             fill = {"path": "/bin/dd", "arg": ["if=/dev/urandom", "of=/root/fill", "bs=1M", "count=400", "conv=fsync"]}
             self.lab.inside(["virsh", "-q", "qemu-agent-command", "one",
@@ -119,7 +119,7 @@ class Pool(unittest.TestCase):
             def ended():
                 events = self.lab.host_json("history", lease)["events"]
                 return [e["text"] for e in events if e["kind"] == "DOUBT"]
-            wait_until("the job was ended", ended, 240, every=0.5)
+            wait_until("the job was ended", ended, 600, every=0.5)
             self.assertIn("stopped by an I/O error; the host's disk may be full", ended()[0])
         finally:
             self.lab.inside(["umount", "-l", folder])
