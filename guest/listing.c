@@ -11,6 +11,7 @@
  * A process that runs the same program as its parent is a fork of it (udev's workers) and is not listed beside it.
  */
 #include "guest/begin.h"
+#include "base/parse.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -134,7 +135,9 @@ static int add_processes(struct lines *l, struct error *e)
 	if (!d || !all)
 		return error_errno(e, errno, "/proc");
 	while ((entry = readdir(d))) {
-		if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || strtol(entry->d_name, NULL, 10) == getpid())
+		uint64_t pid;
+
+		if (parse_u64(entry->d_name, "pid", 1, INT32_MAX, &pid, NULL) < 0 || (pid_t)pid == getpid())
 			continue;
 		if (n == PROCESSES_MAX)
 			return error_set(e, E2BIG, "more than %d processes", PROCESSES_MAX);

@@ -4,6 +4,7 @@
  * the beginning of a life and the delivery read is read again, so that they find it in memory.
  */
 #include "guest/begin.h"
+#include "base/parse.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,13 +33,15 @@ struct activity {
 static void add_process(struct activity *a, int proc, const char *name)
 {
 	unsigned long long user, system;
-	long pid = strtol(name, NULL, 10), parent;
+	uint64_t pid;
+	long parent;
 	char path[64], text[512];
 	CLEANUP_FD int fd = -1;
 	const char *rest;
 	ssize_t n;
 
-	if (str_format(path, "%s/stat", name) < 0 || pid == getpid() || pid == getppid())
+	if (parse_u64(name, "pid", 1, INT32_MAX, &pid, NULL) < 0 || str_format(path, "%s/stat", name) < 0 ||
+		(pid_t)pid == getpid() || (pid_t)pid == getppid())
 		return;
 	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
