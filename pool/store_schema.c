@@ -171,8 +171,8 @@ static const char *const steps[] = {
 	"ALTER TABLE vms ADD COLUMN removing INTEGER NOT NULL DEFAULT 0 CHECK (removing IN (0, 1));\n",
 
 	/* 4: how the VMs of a pool start, and how they wait. */
-	"ALTER TABLE pools ADD COLUMN start TEXT NOT NULL DEFAULT 'warm' CHECK (start IN ('warm', 'cold'));\n"
-	"ALTER TABLE pools ADD COLUMN standby TEXT NOT NULL DEFAULT 'paused' CHECK (standby IN ('paused', 'running'));\n",
+	("ALTER TABLE pools ADD COLUMN start TEXT NOT NULL DEFAULT 'warm' CHECK (start IN ('warm', 'cold'));\n"
+	 "ALTER TABLE pools ADD COLUMN standby TEXT NOT NULL DEFAULT 'paused' CHECK (standby IN ('paused', 'running'));\n"),
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
 
