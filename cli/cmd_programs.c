@@ -109,31 +109,44 @@ static int await_end(struct keeper_client *client, struct error *e)
 	return code;
 }
 
+int cli_keeper_end(const struct hostconf *conf, bool *ret_ran, struct error *e)
+{
+	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
+	struct keeper_request r;
+	struct error failed = ERROR_INIT;
+	int code;
+
+	*ret_ran = keeper_connect(conf, false, &client, &failed) == 0;
+	if (!*ret_ran)
+		return 0;
+	keeper_request_init(&r, KEEPER_QUIT);
+	code = keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &failed);
+	if (code == 0)
+		code = await_end(client, &failed);
+	if (code == 0 || code == -ENOTCONN)
+		return 0;
+	*e = failed;
+	return code;
+}
+
 static int keeper_stop(int argc, char **argv)
 {
 	const struct cli_usage usage = {"boxery-host keeper stop", "",
 			"Ends the keeper and waits until it has ended. VMs and running jobs are left alone; the next command starts a\n"
 			"keeper again.", NULL, 0, 0, 0};
-	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
-	struct keeper_request r;
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
+	bool ran;
 	int first, code;
 
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0)
+	if (hostconf_load(&conf, &e) < 0 || cli_keeper_end(&conf, &ran, &e) < 0)
 		return cli_fail(&e);
-	if (keeper_connect(&conf, false, &client, &e) < 0) {
+	if (!ran)
 		printf("no keeper runs\n");
-		return EXIT_STATUS_OK;
-	}
-	keeper_request_init(&r, KEEPER_QUIT);
-	code = keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &e);
-	if (code == 0)
-		code = await_end(client, &e);
-	return code < 0 && code != -ENOTCONN ? cli_fail(&e) : EXIT_STATUS_OK;
+	return EXIT_STATUS_OK;
 }
 
 int cmd_keeper(int argc, char **argv)

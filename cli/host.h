@@ -30,6 +30,8 @@ int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply 
 int cli_do(struct keeper_request *r, uint64_t timeout_ms, const char *done);
 /* One question (enum control_type) to the runner service. scope: NULL or "" for all; ret_document may be NULL. */
 int cli_runners_call(int type, const char *scope, json_t **ret_document, struct error *e);
+/* Ends the keeper and waits until it has ended; 0 also when none runs. */
+int cli_keeper_end(const struct hostconf *conf, bool *ret_ran, struct error *e);
 int cli_set_name(struct keeper_request *r, const char *name, struct error *e);
 int cli_print_json(json_t *document); /* indented, key order kept; returns the exit status */
 /* What cli_call shows of a long call: begin, then each text on standard error once it takes long or someone looks. */
@@ -124,4 +126,5 @@ int cmd_runners_resume(int argc, char **argv);
 int cmd_runners_reload(int argc, char **argv);
 int cmd_runners_logs(int argc, char **argv);
 int cmd_keeper(int argc, char **argv);
+int cmd_uninstall(int argc, char **argv);
 #endif

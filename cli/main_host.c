@@ -31,6 +31,7 @@ static const struct command commands[] = {
 	{"history", cmd_history, "print the timeline of a VM or a lease"},
 	{"runners", cmd_runners, "serve GitHub Actions jobs; 'runners check' checks the configuration"},
 	{"keeper", cmd_keeper, "status or stop of the keeper process"},
+	{"uninstall", cmd_uninstall, "remove everything that boxery has made on this machine"},
 	{"version", cmd_version, "print the version"},
 };
 

@@ -248,6 +248,7 @@ int serve_start(struct request *r, struct error *e);
 int serve_stop(struct request *r, struct error *e);
 int serve_check(struct request *r, struct error *e);
 int serve_filter(struct request *r, struct error *e);
+int serve_uninstall(struct request *r, struct error *e);
 int serve_pool_add(struct request *r, struct error *e); /* keeper_pool.c */
 int serve_pool_repair(struct request *r, struct error *e);
 int serve_remove(struct request *r, struct error *e);

@@ -1,4 +1,4 @@
-/* An admin's requests about VMs outside the pool, and questions to boxery-vm: NEW, START, STOP, CHECK, FILTER. */
+/* An admin's requests about VMs outside the pool, and questions to boxery-vm: NEW, START, STOP, CHECK, FILTER; UNINSTALL. */
 #include "base/str.h"
 #include "linux/clock.h"
 #include "linux/log.h"
@@ -221,7 +221,7 @@ int serve_check(struct request *r, struct error *e)
 	return later(op_new(r->k, VM_CHECK, NULL, r->client->id, KEEPER_CHECK_TIMEOUT_MS, check_done), NULL, e);
 }
 
-static void filter_done(struct op *op, const struct error *e)
+static void plainly_done(struct op *op, const struct error *e)
 {
 	struct client *c = client_find(op->k, op->client);
 
@@ -233,5 +233,13 @@ static void filter_done(struct op *op, const struct error *e)
 
 int serve_filter(struct request *r, struct error *e)
 {
-	return later(op_new(r->k, VM_FILTER, r->vm, r->client->id, KEEPER_ASK_TIMEOUT_MS, filter_done), NULL, e);
+	return later(op_new(r->k, VM_FILTER, r->vm, r->client->id, KEEPER_ASK_TIMEOUT_MS, plainly_done), NULL, e);
+}
+
+int serve_uninstall(struct request *r, struct error *e)
+{
+	if (r->k->n_vms)
+		return error_set(e, EBUSY, "there are %zu VMs, %s is one of them; VMs are removed first", r->k->n_vms,
+				r->k->vms[0]->row.name);
+	return later(op_new(r->k, VM_UNINSTALL, NULL, r->client->id, KEEPER_WORK_TIMEOUT_MS, plainly_done), NULL, e);
 }

@@ -31,8 +31,8 @@
 
 const char *vm_verb_word(enum vm_verb verb)
 {
-	static const char *const words[VM_WAKE + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
-			"FILTER", "LIST", "WATCH", "GRANT", "WAKE"};
+	static const char *const words[VM_UNINSTALL + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
+			"FILTER", "LIST", "WATCH", "GRANT", "WAKE", "UNINSTALL"};
 
 	return (unsigned)verb < ARRAY_SIZE(words) ? words[verb] : "?";
 }

@@ -42,6 +42,7 @@
  * SUBSCRIBE          -                                          -
  * CHECK              -                                          JSON {"checks":[{name,ok,text}]} (boxery-vm VM_CHECK)
  * FILTER             name                                       -  0 when this life's filter is in force
+ * UNINSTALL          -                                          -  network, filter and host rules go; -EBUSY while there is any VM
  * QUIT               -                                          -  the keeper ends after the reply; VMs are left alone
  *
  * A connection's requests are answered one after the other: the next one is read when the last one has its reply. Who
@@ -102,6 +103,7 @@ enum keeper_type {
 	KEEPER_POOLS,
 	KEEPER_POOL_KEEP,
 	KEEPER_RENEW,
+	KEEPER_UNINSTALL,
 	KEEPER_REQUEST_COUNT,
 	/* keeper -> client */
 	KEEPER_PROGRESS = 64,

@@ -58,6 +58,13 @@ int filter_ensure(struct host *h, struct error *e)
 	return r;
 }
 
+int filter_remove(struct host *h, struct error *e)
+{
+	int r = guard_remove(h, e);
+
+	return r < 0 ? r : nwfilter_remove(h, e);
+}
+
 /* What auto was settled to by an earlier filter_ensure(), as its rules in the kernel tell; nft when there are none. */
 static enum net_filter_mode settled(const struct host *h)
 {

@@ -48,6 +48,10 @@ const struct filter_ops *filter_implementation(const struct host *h);
 /* 0 when both walls stand, as seen by a look at them: to be called before a tap is made. It settles what auto stands for
  * (h->conf.net_filter), and says in h->filter_refused why that is not nft. */
 int filter_ensure(struct host *h, struct error *e);
+/* Takes both away, of every implementation; no guest runs. 1: a filter is left, because guests of another network use it. */
+int filter_remove(struct host *h, struct error *e);
+/* The same of libvirt's filter alone. */
+int nwfilter_remove(struct host *h, struct error *e);
 /* 0 when the guard stands, by whichever implementation auto was settled to. */
 int filter_guarded(struct host *h, struct error *e);
 /* 0 when both stand for that tap, now: to be called when there is a tap, again before anything secret is delivered. */

@@ -38,6 +38,7 @@ static const struct verb {
 	[VM_WATCH] = {op_watch, "watch", false, 0},
 	[VM_GRANT] = {op_grant, "grant", true, 60},
 	[VM_WAKE] = {op_wake, "wake", true, 60},
+	[VM_UNINSTALL] = {op_uninstall, "uninstall", false, 120},
 };
 
 static int request_check(const struct vm_request *q, struct error *e)

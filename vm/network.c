@@ -56,15 +56,9 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 	return 0;
 }
 
-/* 1: as the settings want it. 0: ours, with other settings. */
-static int network_matches(const struct host *h, virNetworkPtr n, struct error *e)
+static int check_ours(const struct host *h, virNetworkPtr n, struct error *e)
 {
-	CLEANUP_FREE char *xml = NULL;
-	static const char *const options[] = NAME_SERVER_OPTIONS;
-	char uuid[VIR_UUID_STRING_BUFLEN], want[VIR_UUID_STRING_BUFLEN], address[64], mac[64], option[64];
-	struct slot s;
-	bool named = true;
-	int r;
+	char uuid[VIR_UUID_STRING_BUFLEN], want[VIR_UUID_STRING_BUFLEN];
 
 	network_uuid(h->conf.net_name, UUID_NETWORK, want);
 	if (virNetworkGetUUIDString(n, uuid) < 0)
@@ -74,6 +68,21 @@ static int network_matches(const struct host *h, virNetworkPtr n, struct error *
 			"libvirt has a network named %s that was not made by boxery; it is left alone, "
 			"set BOXERY_NET_NAME to another name in host.env",
 			h->conf.net_name);
+	return 0;
+}
+
+/* 1: as the settings want it. 0: ours, with other settings. */
+static int network_matches(const struct host *h, virNetworkPtr n, struct error *e)
+{
+	CLEANUP_FREE char *xml = NULL;
+	static const char *const options[] = NAME_SERVER_OPTIONS;
+	char address[64], mac[64], option[64];
+	struct slot s;
+	bool named = true;
+	int r = check_ours(h, n, e);
+
+	if (r < 0)
+		return r;
 	xml = virNetworkGetXMLDesc(n, 0);
 	if (!xml)
 		return virt_error(e, "cannot look at network %s", h->conf.net_name);
@@ -108,14 +117,54 @@ static int guests_on_network(const struct host *h, struct error *e)
 	return found;
 }
 
+static int destroy(const struct host *h, virNetworkPtr n, struct error *e)
+{
+	if (virNetworkIsActive(n) == 1 && virNetworkDestroy(n) < 0)
+		return virt_error(e, "cannot stop network %s", h->conf.net_name);
+	if (virNetworkIsPersistent(n) == 1 && virNetworkUndefine(n) < 0)
+		return virt_error(e, "cannot remove network %s", h->conf.net_name);
+	return 0;
+}
+
+static int find(struct host *h, virNetworkPtr *ret, struct error *e)
+{
+	const virError *v;
+
+	*ret = virNetworkLookupByName(h->conn, h->conf.net_name);
+	if (*ret)
+		return 1;
+	v = virGetLastError();
+	return v && v->code == VIR_ERR_NO_NETWORK
+		       ? 0
+		       : virt_error(e, "cannot look for network %s", h->conf.net_name);
+}
+
+int network_remove(struct host *h, struct error *e)
+{
+	CLEANUP(virNetworkFreep) virNetworkPtr n = NULL;
+	int r = guests_on_network(h, e);
+
+	if (r > 0)
+		return error_set(e, EBUSY, "%d VMs of boxery run on network %s", r, h->conf.net_name);
+	if (r == 0)
+		r = find(h, &n, e);
+	if (r <= 0)
+		return r;
+	r = check_ours(h, n, e);
+	if (r == 0)
+		r = destroy(h, n, e);
+	return r < 0 ? r : 1;
+}
+
 int network_ensure(struct host *h, struct error *e)
 {
 	CLEANUP(virNetworkFreep)
-	virNetworkPtr n = virNetworkLookupByName(h->conn, h->conf.net_name), made = NULL;
+	virNetworkPtr n = NULL, made = NULL;
 	CLEANUP_FREE char *xml = NULL;
-	const virError *v;
-	int r;
+	int r = find(h, &n, e);
 
+	if (r < 0)
+		return r;
 	if (n) {
 		r = network_matches(h, n, e);
 		if (r != 0)
@@ -128,14 +177,9 @@ int network_ensure(struct host *h, struct error *e)
 				"network %s has other settings than host.env and %d running VMs on it; stop "
 				"them first",
 				h->conf.net_name, r);
-		if (virNetworkIsActive(n) == 1 && virNetworkDestroy(n) < 0)
-			return virt_error(e, "cannot stop network %s", h->conf.net_name);
-		if (virNetworkIsPersistent(n) == 1 && virNetworkUndefine(n) < 0)
-			return virt_error(e, "cannot remove network %s", h->conf.net_name);
-	} else {
-		v = virGetLastError();
-		if (!v || v->code != VIR_ERR_NO_NETWORK)
-			return virt_error(e, "cannot look for network %s", h->conf.net_name);
+		r = destroy(h, n, e);
+		if (r < 0)
+			return r;
 	}
 	r = network_render(&h->conf, &xml, e);
 	if (r < 0)

@@ -16,4 +16,6 @@ int network_render(const struct hostconf *conf, char **ret_xml, struct error *e)
 /* Running with the settings of now, or -errno: a foreign one of that name, or other settings with guests on
  * it. */
 int network_ensure(struct host *h, struct error *e);
+/* 1: removed, 0: there was none. -EEXIST: a foreign one of that name; -EBUSY: guests of ours run on it. */
+int network_remove(struct host *h, struct error *e);
 #endif

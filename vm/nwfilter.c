@@ -107,6 +107,29 @@ static int ensure(struct host *h, struct error *e)
 	return f ? 0 : virt_error(e, "cannot define the network filter " FILTER_NAME);
 }
 
+int nwfilter_remove(struct host *h, struct error *e)
+{
+	CLEANUP(virNWFilterFreep) virNWFilterPtr f = virNWFilterLookupByName(h->conn, FILTER_NAME);
+	char uuid[VIR_UUID_STRING_BUFLEN], want[VIR_UUID_STRING_BUFLEN];
+	const virError *v = f ? NULL : virGetLastError();
+
+	network_uuid("", UUID_FILTER, want);
+	if (!f)
+		return v && v->code == VIR_ERR_NO_NWFILTER
+			       ? 0
+			       : virt_error(e, "cannot look for the network filter " FILTER_NAME);
+	if (virNWFilterGetUUIDString(f, uuid) < 0)
+		return virt_error(e, "cannot look at the network filter " FILTER_NAME);
+	if (!str_equal(uuid, want))
+		return 0; /* a stranger's */
+	if (virNWFilterUndefine(f) == 0)
+		return 0;
+	v = virGetLastError();
+	return v && v->code == VIR_ERR_OPERATION_INVALID
+		       ? 1
+		       : virt_error(e, "cannot remove the network filter " FILTER_NAME);
+}
+
 static int add_xml(struct buf *b, const struct slot *s)
 {
 	return buf_addf(b,

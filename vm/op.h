@@ -21,6 +21,7 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 int op_grant(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_filter(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_list(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
+int op_uninstall(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 /* Never returns 0: it lives until the keeper closes its end (-EPIPE). */
 int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 

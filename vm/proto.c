@@ -13,6 +13,7 @@ const size_t vm_message_sizes[VM_TYPE_COUNT] = {
 	[VM_WATCH] = sizeof(struct vm_request),
 	[VM_GRANT] = sizeof(struct vm_request),
 	[VM_WAKE] = sizeof(struct vm_request),
+	[VM_UNINSTALL] = sizeof(struct vm_request),
 	[VM_STEP] = sizeof(struct vm_step),
 	[VM_ENTRY] = sizeof(struct vm_entry),
 	[VM_EVENT] = sizeof(struct vm_event_msg),

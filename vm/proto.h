@@ -35,6 +35,8 @@
  *                                            the base by identity and hash; the last good one is never deleted before
  * VM_REMOVE   name, flags                    domain, overlay, disk, clean image, reservation, settings file
  * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
+ * VM_UNINSTALL -                             network, filter and host rules go; -EBUSY while there is any VM or guest of ours. What a
+ *                                            stranger made under our names is left, and so is a filter that other guests use
  * VM_LIST     -                              a VM_ENTRY per domain that carries our metadata, and per settings file without one
  * VM_WATCH    -                              on (re)connect: VM_ENTRY for each of our domains, then VM_EVENT SNAPSHOT;
  *                                            (an entry whose files are gone or changed says so in `trouble`; a VM that is off is
@@ -67,6 +69,7 @@ enum vm_verb {
 	VM_WATCH,
 	VM_GRANT,
 	VM_WAKE,
+	VM_UNINSTALL,
 	/* answers */
 	VM_STEP = 32,
 	VM_ENTRY,

@@ -38,7 +38,7 @@
 #endif
 
 static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
-		"WATCH", "GRANT", "WAKE"};
+		"WATCH", "GRANT", "WAKE", "UNINSTALL"};
 static struct vm_request q;
 static struct vm_result res;
 
@@ -374,6 +374,10 @@ static int act(const char *how)
 		remove_file("broken");
 		remove_file("settings");
 		return 0;
+	case VM_UNINSTALL:
+		world_log("uninstalls.log", "gone\n");
+		step("network", "was removed");
+		return 0;
 	case VM_FILTER:
 		return do_filter();
 	case VM_GRANT:
@@ -417,7 +421,7 @@ int main(void)
 
 	world_open();
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
-			q.head.type > VM_WAKE)
+			q.head.type > VM_UNINSTALL)
 		return 2;
 	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
 	if (q.head.type == VM_WATCH)

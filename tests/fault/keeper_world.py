@@ -29,7 +29,7 @@ BINARIES = os.environ.get("BOXERY_FAULT_BINARIES", "")  # folder with the three 
 
 TYPES = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEASE LEASES REGISTER DELIVER JOB_SEEN RELEASE "
          "OUTCOME HISTORY SUBSCRIBE CHECK FILTER QUIT NOTE POOL_SET "
-         "POOLS POOL_KEEP RENEW").split()
+         "POOLS POOL_KEEP RENEW UNINSTALL").split()
 TYPE = {name: i + 1 for i, name in enumerate(TYPES)}
 PROGRESS, REPLY, EVENT = 64, 65, 66
 # POOL_ADD's count, POOL_SET's settings.
@@ -142,7 +142,7 @@ class World:
             shutil.copy(os.path.join(BINARIES, "fault-" + name), self.path("bin", name))
         usual = [x for x in ("BOXERY_START_TIMEOUT=2s\n", "BOXERY_PARALLEL=2\n") if x.split("=")[0] not in host_env]
         self.write("config/host.env", "".join(usual) + host_env +
-                   f"BOXERY_IMAGE_DIR={self.path('images')}\n")
+                   f"BOXERY_IMAGE_DIR={self.path('images')}\nBOXERY_CACHE_DIR={self.path('cache')}\n")
         self.env = {"PATH": os.environ["PATH"], "HOME": self.path("home"), "LANG": "C.UTF-8",
                     "BOXERY_CONFIG_DIR": self.path("config"), "BOXERY_STATE_DIR": self.path("state"),
                     "BOXERY_RUNTIME_DIR": self.path("run"), "BOXERY_TEST_WORLD": self.path("world"), "BOXERY_DEBUG": "1"}

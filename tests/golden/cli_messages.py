@@ -84,6 +84,8 @@ def cases(keys, ended, expired, held):
     yield ("pool", "history", "x/y")
     yield ("pool", "history", "nosuch")
     yield ("history", UNKNOWN)
+    yield ("uninstall", "x")
+    yield ("uninstall", "--yes")
     yield ("nosuch",)
 
 
