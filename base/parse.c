@@ -117,8 +117,8 @@ int parse_duration_ms(
 	uint64_t v;
 
 	if (!with_unit(s, duration_units, ARRAY_SIZE(duration_units), &v))
-		return error_set(e, EINVAL, "%s: '%s' is not a duration; write it like 90s, 10m, 2h or 1d",
-			what, shown(s, text));
+		return error_set(e, EINVAL, "%s: '%s' is not a duration; write it like 90s, 10m, 2h or 1d, from %s to %s",
+			what, shown(s, text), duration_text(min_ms, lowest), duration_text(max_ms, highest));
 	if (v < min_ms || v > max_ms)
 		return error_set(e, EINVAL, "%s: '%s' is not between %s and %s", what, shown(s, text),
 			duration_text(min_ms, lowest), duration_text(max_ms, highest));
