@@ -1,5 +1,6 @@
 #include "vm/network.h"
 #include "base/str.h"
+#include "vm/bridge.h"
 #include "vm/slot.h"
 #include "vm/virt.h"
 #include <errno.h>
@@ -156,7 +157,7 @@ int network_remove(struct host *h, struct error *e)
 	return r < 0 ? r : 1;
 }
 
-int network_ensure(struct host *h, struct error *e)
+static int make_sure(struct host *h, struct error *e)
 {
 	CLEANUP(virNetworkFreep)
 	virNetworkPtr n = NULL, made = NULL;
@@ -189,4 +190,14 @@ int network_ensure(struct host *h, struct error *e)
 		return virt_error(
 			e, "cannot start network %s (%s.0/24)", h->conf.net_name, h->conf.net_subnet);
 	return 0;
+}
+
+int network_ensure(struct host *h, struct error *e)
+{
+	struct slot s;
+	int r = make_sure(h, e);
+
+	if (r == 0)
+		r = slot_derive(&h->conf, 0, &s, e);
+	return r < 0 ? r : bridge_learn_nothing_beside(s.bridge, e);
 }

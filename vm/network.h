@@ -13,8 +13,8 @@ enum uuid_kind { UUID_NETWORK = 1, UUID_FILTER = 2 };
 /* Ours are recognised by their uuid, which is made from the network's name. */
 void network_uuid(const char *net_name, enum uuid_kind kind, char ret[static VIR_UUID_STRING_BUFLEN]);
 int network_render(const struct hostconf *conf, char **ret_xml, struct error *e);
-/* Running with the settings of now, or -errno: a foreign one of that name, or other settings with guests on
- * it. */
+/* Running with the settings of now and its bridge told what not to learn, or -errno: a foreign one of that name, or other
+ * settings with guests on it. */
 int network_ensure(struct host *h, struct error *e);
 /* 1: removed, 0: there was none. -EEXIST: a foreign one of that name; -EBUSY: guests of ours run on it. */
 int network_remove(struct host *h, struct error *e);

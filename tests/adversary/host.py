@@ -15,6 +15,7 @@ import lab as lab_module  # noqa: E402
 
 DISK_PATTERN = "boxery-disk-pattern-7f3a"
 FOREIGN_MAC = "02:de:ad:be:ef:01"
+BRIDGE = "virbr-boxery"
 MARK = "boxery-leftover"
 CONSOLE_MAX = 1 << 20
 CONSOLE_SLACK = 1 << 20
@@ -47,17 +48,21 @@ def odd_names(act, after):
 
 @contextlib.contextmanager
 def control(lab):
-    """Traces of our own making: what a DHCP server or a resolver would keep, a neighbour that the host has learnt."""
+    """Traces of our own making: what a DHCP server or a resolver would keep, a neighbour and a sender that
+    the host has learnt."""
     neighbour = ["192.168.130.250", "lladdr", FOREIGN_MAC, "dev", "world"]
     path = os.path.join(lab.dir, "libvirt", "lib", "dnsmasq", "control")
     with open(path, "w") as f:
         f.write("odd-name-control\n")
     lab.inside(["ip", "neigh", "replace", *neighbour])
+    sender = [FOREIGN_MAC, "dev", BRIDGE, "self"]
+    lab.inside(["bridge", "fdb", "replace", *sender, "local"])
     try:
         yield
     finally:
         os.unlink(path)
         lab.inside(["ip", "neigh", "del", *neighbour], check=False)
+        lab.inside(["bridge", "fdb", "del", *sender], check=False)
 
 
 def console_file(act):
@@ -116,6 +121,11 @@ def foreign_neighbour(act, after):
     return [line for line in act.inside("ip", "neigh").splitlines() if FOREIGN_MAC in line or ".250 " in line]
 
 
+def foreign_sender(act, after):
+    """MACs of nobody's that the bridge has learnt, at which it would send frames to the guest that named them."""
+    return [line for line in act.inside("bridge", "fdb", "show", "br", BRIDGE).splitlines() if line.startswith(FOREIGN_MAC[:12])]
+
+
 def connections(act, after):
     """Entries in the host's table that this guest's address began and that nobody in this life has."""
     table = act.inside("cat", "/proc/net/nf_conntrack").splitlines()
@@ -157,7 +167,7 @@ def answers(act, after):
 
 
 DETECTORS = {f.__name__: f for f in (pattern_in_files, odd_names, console_marks, console_size, impostor, stranger,
-                                     foreign_neighbour, connections, agent, polite_end, answers)}
+                                     foreign_neighbour, foreign_sender, connections, agent, polite_end, answers)}
 
 
 class Holder:

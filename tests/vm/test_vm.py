@@ -221,7 +221,8 @@ class Jail(Case):
         listener = jail.listener(self.world.enter(), 8127)
         try:
             datagram = jail.ipv4("192.168.130.11", "203.0.113.1", 17, jail.udp(5, 8127, b"beside the bridge"))
-            self.send(jail.frame("01:80:c2:00:00:02", learnt, 0x8809, b"beside the bridge" + bytes(40)),
+            self.send(*(jail.frame("01:80:c2:00:00:0" + n, learnt, 0x88CC, b"beside the bridge" + bytes(40))
+                        for n in "0123456789abcdef"),
                       *(jail.frame("01:80:c2:00:00:0" + n, "52:54:00:b0:0e:0b", 0x0800, datagram) for n in "2e"))
             time.sleep(1)
             if learnt in self.world.inside("bridge", "fdb", "show", "br", "virbr-boxery").stdout:
