@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """Many VMs that have to be clean again: all of them at once, and one after the other. Real guests of 384 MiB and one CPU.
 
-    many.py [--vms N] [--rounds N] [--at-once N] [--json FILE]
+    many.py [--vms N] [--rounds N] [--at-once N] [--keep] [--json FILE]
 
 (default: 20 VMs, 3 rounds, BOXERY_PARALLEL=20; BOXERY_BUILD: the build folder, BOXERY_LAB: where the image of the tests is.)
-Each VM is booted and captured once before: minutes for twenty on two cores. In a round all VMs are leased; then all leases are
+Each VM is booted and captured once before: minutes for twenty on two cores; with --keep the world's files stay, and the next
+run with --keep has them captured already. In a round all VMs are leased; then all leases are
 given back in one moment, and later, leased again, one after the other, the next when the last one is READY. Milliseconds, from the
 end of a VM's lease to READY (standby), by the keeper's timelines; and VMs per second over the whole. `lease` is what the twenty
 lease calls took, asked for at once.
@@ -91,27 +92,48 @@ def one_round(pool, n, out):
     out.add("one at a time, VMs per second", n / (time.monotonic() - began))
 
 
+def set_parallel(lab, n):
+    """For the next keeper."""
+    with open(os.path.join(lab.dir, "config", "host.env"), encoding="utf-8") as f:
+        settings = [line for line in f if not line.startswith("BOXERY_PARALLEL=")]
+    lab.write("config/host.env", "".join(settings) + "BOXERY_PARALLEL=%d\n" % n)
+
+
+def capture_all(lab, n):
+    set_parallel(lab, os.cpu_count())  # while they boot: more at once than there are CPUs only makes each slower
+    there = len(lab.host_json("ls")["vms"])
+    if there not in (0, n):
+        raise lablib.Failed("%s has %d VMs, not %d" % (lab.dir, there, n))
+    if not there:
+        lab.host("new", "m", "--image", lablib.IMAGE, "--memory", "384M", "--cpus", "1")
+        lab.host("pool", "add", "m", "--count", str(n))
+    began = time.monotonic()
+
+    def captured():
+        states = [v["state"] for v in lab.host_json("ls")["vms"]]
+        if "BROKEN" in states:
+            raise lablib.Failed("a VM is BROKEN:\n%s" % lab.host("pool", "ls").stdout)
+        return states.count("READY") == n
+    note("%d captures" % (n - there))
+    lablib.wait_until("all captured", captured, CAPTURE_S, every=2)
+    note("captured in %.0f s" % (time.monotonic() - began))
+    lab.host("keeper", "stop")
+
+
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
     p.add_argument("--vms", type=int, default=20)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--at-once", type=int, default=20)
+    p.add_argument("--keep", action="store_true")
     p.add_argument("--json")
     arguments = p.parse_args()
     lablib.ensure_image(note)
     out = Samples()
-    with lablib.Lab("bench-many") as lab:
-        with open(os.path.join(lab.dir, "config", "host.env"), "a", encoding="utf-8") as f:
-            f.write("BOXERY_PARALLEL=2\n")  # while they boot: more at once than there are CPUs only makes each slower
-        lab.host("new", "m", "--image", lablib.IMAGE, "--memory", "384M", "--cpus", "1")
-        lab.host("pool", "add", "m", "--count", str(arguments.vms))
+    with lablib.Lab("bench-many", keep=arguments.keep) as lab:
         pool = Pool(lab)
-        note("%d captures" % arguments.vms)
-        lablib.wait_until("all captured", lambda: all(v["state"] == "READY" for v in lab.host_json("ls")["vms"]), CAPTURE_S, every=2)
-        lab.host("keeper", "stop")
-        with open(os.path.join(lab.dir, "config", "host.env"), encoding="utf-8") as f:
-            settings = f.read().replace("BOXERY_PARALLEL=2\n", "BOXERY_PARALLEL=%d\n" % arguments.at_once)
-        lab.write("config/host.env", settings)
+        capture_all(lab, arguments.vms)
+        set_parallel(lab, arguments.at_once)
         lab.host("ls")
         pool.ready(arguments.vms)
         Product(lab).round("m")
