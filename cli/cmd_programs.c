@@ -23,7 +23,7 @@ static const char *layer_folder(void)
 
 int cmd_build_base(int argc, char **argv)
 {
-	const char *name = "debian-12", *mirror = NULL, *suite = NULL, *folder = layer_folder();
+	const char *name = "debian-12", *mirror = NULL, *suite = NULL, *proxy = NULL, *no_proxy = NULL, *folder = layer_folder();
 	bool force = false;
 	struct option_list layers = {0}, certificates = {0};
 	const struct cli_option options[] = {
@@ -33,6 +33,8 @@ int cmd_build_base(int argc, char **argv)
 		{"suite", OPTION_TEXT, &suite, "SUITE", "Debian release (default bookworm)", 0, 0},
 		{"mirror", OPTION_TEXT, &mirror, "URL", "Debian mirror", 0, 0},
 		{"ca", OPTION_LIST, &certificates, "FILE", "a CA certificate the guest shall trust", 0, 0},
+		{"proxy", OPTION_TEXT, &proxy, "URL", "a proxy for the runner and its jobs: http://HOST:PORT", 0, 0},
+		{"no-proxy", OPTION_TEXT, &no_proxy, "LIST", "what they reach without it (default localhost,127.0.0.1,::1)", 0, 0},
 		{"force", OPTION_FLAG, &force, NULL, "build anew even when nothing has changed", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery-host build-base", "",
@@ -61,6 +63,10 @@ int cmd_build_base(int argc, char **argv)
 		args[n++] = "--mirror", args[n++] = mirror;
 	for (size_t i = 0; i < certificates.n; i++)
 		args[n++] = "--ca", args[n++] = certificates.items[i];
+	if (proxy)
+		args[n++] = "--proxy", args[n++] = proxy;
+	if (no_proxy)
+		args[n++] = "--no-proxy", args[n++] = no_proxy;
 	if (force)
 		args[n++] = "--force";
 	args[n] = NULL;

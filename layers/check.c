@@ -137,6 +137,24 @@ int check_url(const char *s, struct error *e)
 	return 0;
 }
 
+int check_proxy(const char *s, struct error *e)
+{
+	const char *rest = str_starts(s, "http://") ? s + strlen("http://") : str_starts(s, "https://") ? s + strlen("https://") : "";
+
+	if (strchr(rest, '@'))
+		return error_set(e, EBADMSG, "a proxy with a user or a password: every job could read it in the image");
+	if (!rest[0] || strlen(s) > 200 || rest[0] == ':' || strspn(rest, LOWER UPPER DIGITS "-.:[]") != strlen(rest))
+		return error_set(e, EBADMSG, "'%.100s' is not a proxy; write it like http://HOST:PORT", s);
+	return 0;
+}
+
+int check_no_proxy(const char *s, struct error *e)
+{
+	if (!s[0] || strlen(s) > 1000 || strspn(s, LOWER UPPER DIGITS "-._:*/,[]") != strlen(s))
+		return error_set(e, EBADMSG, "'%.100s' is not a list of hosts; write it like localhost,.example.org,192.0.2.1", s);
+	return 0;
+}
+
 int check_sha256(const char *s, struct error *e)
 {
 	if (strlen(s) == 64 && made_of(s, DIGITS "abcdef", 64))

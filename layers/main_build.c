@@ -38,6 +38,8 @@ static void usage(FILE *f)
 			"  --mirror URL           Debian mirror\n"
 			"  --security-mirror URL  mirror of its security suite (default: the mirror's URL with -security)\n"
 			"  --ca FILE              a certificate authority the guest shall trust; may be repeated\n"
+			"  --proxy URL            http://HOST:PORT, for the runner and its jobs in the guest\n"
+			"  --no-proxy LIST        what they reach without it (default localhost,127.0.0.1,::1)\n"
 			"  --disk GIB             size of the disk the guest sees (default 20)\n"
 			"  --force                build anew even when nothing has changed\n"
 			"  --dry-run              say what would be done\n"
@@ -57,7 +59,7 @@ static const char *default_folder(void)
 	return str_format(folder, "%s/layers", program_data_folder()) == 0 ? folder : "layers";
 }
 
-enum { LAYERS = 1, LAYER_FOLDER, IMAGES, CACHE, MIRROR, SECURITY, SUITE, CA, DISK, FORCE, DRY_RUN, CHECK, HELP };
+enum { LAYERS = 1, LAYER_FOLDER, IMAGES, CACHE, MIRROR, SECURITY, SUITE, CA, PROXY, NO_PROXY, DISK, FORCE, DRY_RUN, CHECK, HELP };
 
 static int take_option(struct options *o, int c, struct error *e)
 {
@@ -93,6 +95,12 @@ static int take_option(struct options *o, int c, struct error *e)
 			return error_set(e, EINVAL, "--ca more than %u times", PLAN_CA_MAX);
 		p->ca_files[p->n_ca_files++] = optarg;
 		return 0;
+	case PROXY:
+		p->proxy = optarg;
+		return 0;
+	case NO_PROXY:
+		p->no_proxy = optarg;
+		return 0;
 	case DISK:
 		if (parse_u64(optarg, "--disk", 2, DISK_GIB_MAX, &n, e) < 0)
 			return -EINVAL;
@@ -122,6 +130,7 @@ static int parse_options(int argc, char **argv, struct options *o, struct error 
 		{ "image-dir", required_argument, NULL, IMAGES }, { "cache-dir", required_argument, NULL, CACHE },
 		{ "mirror", required_argument, NULL, MIRROR }, { "security-mirror", required_argument, NULL, SECURITY },
 		{ "suite", required_argument, NULL, SUITE }, { "ca", required_argument, NULL, CA },
+		{ "proxy", required_argument, NULL, PROXY }, { "no-proxy", required_argument, NULL, NO_PROXY },
 		{ "disk", required_argument, NULL, DISK }, { "force", no_argument, NULL, FORCE },
 		{ "dry-run", no_argument, NULL, DRY_RUN }, { "check", no_argument, NULL, CHECK },
 		{ "help", no_argument, NULL, HELP }, { NULL, 0, NULL, 0 },
@@ -167,6 +176,15 @@ static int check_mirror(const char *url, const char *option, struct error *e)
 	return error_set(e, EINVAL, "%s: '%.100s' is not the URL of a mirror", option, url);
 }
 
+static int check_proxies(const struct plan_request *p, struct error *e)
+{
+	if (p->no_proxy && !p->proxy)
+		return error_set(e, EINVAL, "--no-proxy is for --proxy");
+	if (p->proxy && check_proxy(p->proxy, e) < 0)
+		return error_wrap(e, "--proxy");
+	return p->no_proxy && check_no_proxy(p->no_proxy, e) < 0 ? error_wrap(e, "--no-proxy") : 0;
+}
+
 static int run_base(struct options *o, const char *name, struct error *e)
 {
 	CLEANUP_LAYER_SET struct layer_set set = { .n = 0 };
@@ -181,7 +199,7 @@ static int run_base(struct options *o, const char *name, struct error *e)
 	if (!o->build.image_dir || !o->build.cache_dir)
 		return error_set(e, EINVAL, "--image-dir and --cache-dir are needed; see boxery-build --help");
 	if (name_check(p->suite, "--suite", e) < 0 || check_mirror(p->mirror, "--mirror", e) < 0 ||
-			check_mirror(p->security_mirror, "--security-mirror", e) < 0)
+			check_mirror(p->security_mirror, "--security-mirror", e) < 0 || check_proxies(p, e) < 0)
 		return -e->code;
 	if (str_copy(list, o->layers) < 0)
 		return error_set(e, EINVAL, "--layers: too long");

@@ -102,6 +102,8 @@ int plan_inputs(const struct plan_request *q, const struct layer_set *s, char re
 
 	if (r < 0)
 		return error_errno(e, -r, "inputs of the build");
+	if (q->proxy && buf_addf(&b, "proxy %s\nno_proxy %s\n", q->proxy, q->no_proxy ? q->no_proxy : "") < 0)
+		return error_errno(e, ENOMEM, "inputs of the build");
 	for (size_t i = 0; i < s->n; i++) {
 		r = add_layer(&b, q, s->items[i], e);
 		if (r < 0)

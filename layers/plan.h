@@ -23,6 +23,7 @@ struct plan_request {
 	const char *mirror, *security_mirror; /* NULL: mmdebstrap's own; security NULL with a mirror: derived from it */
 	const char *ca_files[PLAN_CA_MAX];    /* further authorities the guest shall trust */
 	size_t n_ca_files;
+	const char *proxy, *no_proxy;         /* for what runs in the guest; NULL: none. checked */
 	uint32_t disk_gib;
 	const char *layer_list; /* as asked for, comma-separated; goes into the manifest */
 };
@@ -41,6 +42,10 @@ int plan_packages(const struct plan_request *q, const struct layer_set *s, struc
  */
 int plan_stage(const struct plan_request *q, const struct layer_set *s, int stage, const char *stage_path,
 		const char *const archives[static LAYERS_MAX], struct error *e);
+
+/* Where the guest's run-job reads them, KEY=VALUE. */
+#define PLAN_RUNNER_ENV "/etc/boxery/runner.env"
+#define PLAN_NO_PROXY_DEFAULT "localhost,127.0.0.1,::1"
 
 /* Reads a source of a layer; *ret is malloc'd. */
 int plan_read_source(const struct layer *l, const char *source, char **ret, size_t *ret_len, struct error *e);

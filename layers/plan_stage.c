@@ -110,6 +110,20 @@ static int stage_authority(struct stage *g, const char *data, size_t len, struct
 	return r < 0 ? error_errno(e, -r, "a certificate") : 0;
 }
 
+static int stage_proxy(struct stage *g, struct error *e)
+{
+	char text[2048], path[600] = "";
+	int r = str_format(text, "http_proxy=%s\nhttps_proxy=%s\nno_proxy=%s\n", g->q->proxy, g->q->proxy,
+			g->q->no_proxy ? g->q->no_proxy : PLAN_NO_PROXY_DEFAULT);
+
+	if (r < 0)
+		return error_errno(e, -r, "the proxy");
+	r = put(g, text, strlen(text), path, sizeof(path), e);
+	if (r == 0 && LINE(g, "put 0644 root:root", path, PLAN_RUNNER_ENV) < 0)
+		r = error_errno(e, ENOMEM, "the proxy");
+	return r;
+}
+
 static int stage_run(struct stage *g, const struct layer *l, const char *text, struct error *e)
 {
 	char path[600] = "";
@@ -178,6 +192,8 @@ static int stage_all(struct stage *g, const struct layer_set *s, const char *con
 		if (r == 0)
 			r = stage_authority(g, data, len, e);
 	}
+	if (r == 0 && g->q->proxy)
+		r = stage_proxy(g, e);
 	if (r == 0 && authorities && buf_addf(&g->script, "in_image update-ca-certificates\n") < 0)
 		r = error_errno(e, ENOMEM, "certificates");
 	/* After everything is in place, so that a layer's text sees the whole image. */

@@ -293,6 +293,24 @@ class Build(unittest.TestCase):
         self.bad(self.build(layers="bad"), CONFIG, "layers/bad.yaml:2: unknown key 'pakages'")
         self.assertFalse(os.path.exists(self.path("images")))
 
+    def test_proxy(self):
+        """What the guest's run-job reads; never a password, and another one is another image."""
+        self.write("scene", "cp $root/etc/boxery/runner.env %s 2>/dev/null || :\n" % self.path("env"))
+        for args, no_proxy in (((), "localhost,127.0.0.1,::1"), (("--no-proxy", "localhost,.example.org"), "localhost,.example.org")):
+            self.assertNotIn("reused", self.good(self.build("--proxy", "http://proxy.example.org:3128", *args)))
+            with open(self.path("env")) as f:
+                self.assertEqual(f.read(), "http_proxy=http://proxy.example.org:3128\nhttps_proxy=http://proxy.example.org:3128\n"
+                                 "no_proxy=%s\n" % no_proxy)
+        os.unlink(self.path("env"))
+        self.assertNotIn("reused", self.good(self.build()))
+        self.assertFalse(os.path.exists(self.path("env")))
+        for bad, words in (("http://me:secret@proxy:1", "--proxy: a proxy with a user or a password"), ("proxy:3128", "write it like http://HOST:PORT"),
+                           ("http://", "write it like"), ("http://a b", "write it like"), ("http://a\nPATH=/tmp", "write it like"), ("http://a/b", "write it like")):
+            done = self.bad(self.build("--proxy", bad), CONFIG, words, left=["img"])
+            self.assertNotIn("secret", done.stderr)
+        self.bad(self.build("--proxy", "http://a", "--no-proxy", "a b"), CONFIG, "--no-proxy: 'a b' is not a list of hosts", left=["img"])
+        self.bad(self.build("--no-proxy", "a"), USAGE, "--no-proxy is for --proxy", left=["img"])
+
     def test_mirror(self):
         self.good(self.build("--mirror", "http://127.0.0.1/debian", "--suite", "trixie"))
         with open(self.path("arguments")) as f:
