@@ -225,3 +225,28 @@ int scope_check(const char *s, struct error *e)
 	}
 	return error_set(e, EINVAL, "'%s' is not a repository; write it as OWNER/REPO", shown(s, text));
 }
+
+bool parse_json_deep(const char *text, size_t len, unsigned max)
+{
+	unsigned depth = 0;
+	bool in_string = false;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+
+		if (in_string) {
+			if (c == '\\')
+				i++;
+			else if (c == '"')
+				in_string = false;
+		} else if (c == '"') {
+			in_string = true;
+		} else if (c == '{' || c == '[') {
+			if (++depth > max)
+				return true;
+		} else if ((c == '}' || c == ']') && depth > 0) {
+			depth--;
+		}
+	}
+	return false;
+}

@@ -3,6 +3,7 @@
 /* Text to values: whole string or error, with a sentence that says what is allowed. `what` names the thing in it. */
 #include "base/error.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 int parse_u64(const char *s, const char *what, uint64_t min, uint64_t max, uint64_t *ret, struct error *e);
@@ -11,6 +12,12 @@ int parse_bool(const char *s, const char *what, bool *ret, struct error *e); /* 
 int parse_duration_ms(const char *s, const char *what, uint64_t min_ms, uint64_t max_ms, uint64_t *ret, struct error *e);
 /* "2048M" "2G" (binary units), a bare number is MiB; result in MiB. */
 int parse_size_mib(const char *s, const char *what, uint64_t min, uint64_t max, uint64_t *ret, struct error *e);
+
+/*
+ * True when brackets outside of strings are nested deeper than max. Asked before a JSON parser gets text from outside: jansson
+ * recurses, and its own limit of 2048 is far above what a small stack takes.
+ */
+bool parse_json_deep(const char *text, size_t len, unsigned max);
 
 /* Names that become file names, domain names and host names: [a-z0-9] then up to 39 of [a-z0-9-], no '-' at the end. */
 #define VM_NAME_MAX 41 /* with the NUL */

@@ -12,6 +12,7 @@
 #define GH_TIMEOUT_MS 30000
 #define GH_ANSWER_MAX (4 * 1024 * 1024)
 #define GH_PATH_MAX 512
+#define GH_DEPTH_MAX 32 /* GitHub's answers need 6 */
 #define GH_HOST_MAX 256
 #define GH_API_VERSION "2022-11-28"
 

@@ -1,5 +1,6 @@
 /* What `gh api --include` prints: a status line, headers, an empty line, the body; on an error too. Exit status 4: no login. */
 #include "base/cleanup.h"
+#include "base/parse.h"
 #include "base/str.h"
 #include "base/table.h"
 #include "controller/gh.h"
@@ -144,7 +145,8 @@ void gh_understand(const char *data, size_t len, const char *err, int wait_statu
 		no_answer(err, wait_status, ret);
 		return;
 	}
-	ret->body = json_loadb(body, len - head_len, JSON_DECODE_ANY, &fault);
+	if (!parse_json_deep(body, len - head_len, GH_DEPTH_MAX))
+		ret->body = json_loadb(body, len - head_len, JSON_DECODE_ANY, &fault);
 	if (json_is_string(json_object_get(ret->body, "message")))
 		link_shown(ret->body, "message", message, sizeof(message));
 	header(data, head_len, "x-accepted-github-permissions", accepted);

@@ -1,32 +1,8 @@
 #include "github/json.h"
+#include "base/parse.h"
 
 #include <errno.h>
 #include <string.h>
-
-/* jansson's own limit is 2048 levels of its recursion; this looks only at brackets outside strings, before it
- * is called. */
-static bool too_deep(const char *data, size_t len)
-{
-	size_t depth = 0;
-	bool in_string = false;
-	for (size_t i = 0; i < len; i++) {
-		char c = data[i];
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > JSON_DEPTH_LIMIT)
-				return true;
-		} else if ((c == '}' || c == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return false;
-}
 
 int json_read_object(const char *data, size_t len, json_t **ret, struct error *e)
 {
@@ -34,7 +10,7 @@ int json_read_object(const char *data, size_t len, json_t **ret, struct error *e
 
 	if (len == 0)
 		return error_set(e, EBADMSG, "the answer is empty where JSON was expected");
-	if (too_deep(data, len))
+	if (parse_json_deep(data, len, JSON_DEPTH_LIMIT))
 		return error_set(
 			e, EBADMSG, "the answer's JSON is nested deeper than %d levels", JSON_DEPTH_LIMIT);
 	CLEANUP_JSON json_t *root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &why);

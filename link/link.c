@@ -1,10 +1,11 @@
 /*
- * Framing. A line is looked at before jansson gets it: its length while it is read, its depth by counting brackets outside of
- * strings, because jansson's own limit is far above what a small stack takes. A newline cannot stand inside of JSON's strings,
- * so splitting comes first and a half line stays in the buffer until its end comes or the stream ends.
+ * Framing. A line is looked at before jansson gets it: its length while it is read, its depth before jansson recurses into it.
+ * A newline cannot stand inside of JSON's strings, so splitting comes first and a half line stays in the buffer until its end
+ * comes or the stream ends.
  */
 #include "link/link.h"
 #include "base/cleanup.h"
+#include "base/parse.h"
 #include "base/str.h"
 #include "base/table.h"
 
@@ -87,37 +88,12 @@ int link_read(struct link_buffer *in, int fd, struct error *e)
 	return (int)n;
 }
 
-static bool too_deep(const char *line, size_t len)
-{
-	unsigned depth = 0;
-	bool in_string = false;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = line[i];
-
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		} else if (c == '"') {
-			in_string = true;
-		} else if (c == '{' || c == '[') {
-			if (++depth > LINK_DEPTH_MAX)
-				return true;
-		} else if ((c == '}' || c == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	return false;
-}
-
 static int parse(const char *line, size_t len, json_t **ret, struct error *e)
 {
 	json_error_t fault;
 	json_t *message;
 
-	if (too_deep(line, len))
+	if (parse_json_deep(line, len, LINK_DEPTH_MAX))
 		return error_set(e, EBADMSG, "the other end sent JSON that is nested more than %d deep", LINK_DEPTH_MAX);
 	message = json_loadb(line, len, JSON_REJECT_DUPLICATES, &fault);
 	/* jansson's words would quote the line. */

@@ -81,6 +81,7 @@ static void test_answers(void **state)
 		{"HTTP/2.0 200 OK\r\nA: b\r\n\r\n{\"id\":1}", GH_OK, ""},
 		{"HTTP/2.0 204 No Content\r\nA: b\r\n\r\n", GH_OK, ""},
 		{"HTTP/1.1 200 OK\n\n<html>", GH_SERVER, "not JSON"},
+		{"HTTP/2.0 200 OK\n\n{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", GH_SERVER, "not JSON"},
 		{"HTTP/2.0 401 X\r\n\r\n{\"message\":\"Bad credentials\"}", GH_LOGIN, "Bad credentials"},
 		{"HTTP/2.0 403 X\r\nx-accepted-github-permissions: administration=write\r\n\r\n{\"message\":\"no\"}", GH_PERMISSION, "administration=write"},
 		{"HTTP/2.0 403 X\r\nX-RateLimit-Remaining: 0\r\n\r\n{\"message\":\"no\"}", GH_LIMIT, "rate limit"},

@@ -121,11 +121,27 @@ static void test_scope(void **state)
 	assert_fails(scope_check(text, &e), EINVAL, &e, "is not a repository");
 }
 
+static void test_json_depth(void **state)
+{
+	static const char *const flat[] = {"", "{}", "[{\"a\":[]}]", "[[]],[[]]", "]]]][[[", "\"[[[[\"", "\"\\\"[[[[\"", "\"\\\\\",[]"};
+	static const char *const deep[] = {"[[[[", "{\"a\":{\"b\":{\"c\":{", "\"\\\\\"[[[[", "[]][[[["};
+
+	for (size_t i = 0; i < ARRAY_SIZE(flat); i++)
+		assert_false(parse_json_deep(flat[i], strlen(flat[i]), 3));
+	for (size_t i = 0; i < ARRAY_SIZE(deep); i++)
+		assert_true(parse_json_deep(deep[i], strlen(deep[i]), 3));
+	/* The length counts, not a NUL; a backslash at the end escapes nothing behind it. */
+	assert_true(parse_json_deep("\0[[[[", 5, 3));
+	assert_false(parse_json_deep("[[[[", 3, 3));
+	assert_false(parse_json_deep("\"\\", 2, 3));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_u64), cmocka_unit_test(test_bool), cmocka_unit_test(test_duration),
 		cmocka_unit_test(test_size), cmocka_unit_test(test_name), cmocka_unit_test(test_scope),
+		cmocka_unit_test(test_json_depth),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
