@@ -215,12 +215,11 @@ int cmd_init(int argc, char **argv)
 			options, ARRAY_SIZE(options), 0, 0};
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0 || prepare(&conf, &e) < 0)
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
+	if (prepare(&conf, &e) < 0)
 		return cli_fail(&e);
 	return check_all(&conf, json);
 }
@@ -236,14 +235,10 @@ int cmd_doctor(int argc, char **argv)
 			"software emulation, and why. Exit status 7 when something is missing.",
 			options, ARRAY_SIZE(options), 0, 0};
 	struct hostconf conf;
-	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0)
-		return cli_fail(&e);
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
 	return check_all(&conf, json);
 }
 
@@ -256,14 +251,10 @@ int cmd_paths(int argc, char **argv)
 	const struct cli_usage usage = {"boxery-host paths", "", "Prints where boxery keeps what on this machine.", options,
 			ARRAY_SIZE(options), 0, 0};
 	struct hostconf conf;
-	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0)
-		return cli_fail(&e);
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
 	const struct {
 		const char *name, *path;
 	} paths[] = {{"config", conf.config_dir}, {"state", conf.state_dir}, {"runtime", conf.runtime_dir},
@@ -275,7 +266,7 @@ int cmd_paths(int argc, char **argv)
 		if (!json)
 			printf("%-8s %s\n", paths[i].name, paths[i].path);
 	}
-	code = json ? cli_print_json(document) : EXIT_STATUS_OK;
+	status = json ? cli_print_json(document) : EXIT_STATUS_OK;
 	json_decref(document);
-	return code;
+	return status;
 }

@@ -45,13 +45,11 @@ int cmd_build_base(int argc, char **argv)
 	char joined[1024] = "";
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0 || name_check(name, "image name", &e) < 0 ||
-			cli_join(&layers, joined, sizeof(joined), &e) < 0)
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
+	if (name_check(name, "image name", &e) < 0 || cli_join(&layers, joined, sizeof(joined), &e) < 0)
 		return cli_fail(&e);
 	const char *const fixed[] = {"boxery-build", "base", name, "--layers", joined[0] ? joined : "debian,github-runner",
 			"--layer-dir", folder, "--image-dir", conf.image_dir, "--cache-dir", conf.cache_dir};
@@ -83,13 +81,12 @@ static int keeper_status(int argc, char **argv)
 	struct keeper_reply reply;
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
 	keeper_request_init(&r, KEEPER_HELLO);
-	if (hostconf_load(&conf, &e) < 0 || keeper_connect(&conf, false, &client, &e) < 0 ||
+	if (keeper_connect(&conf, false, &client, &e) < 0 ||
 			keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, &reply, NULL, &e) < 0)
 		return cli_fail(&e);
 	printf("keeper %s, host id %s, socket %s\n", reply.text, reply.name, conf.keeper_socket);
@@ -143,12 +140,11 @@ static int keeper_stop(int argc, char **argv)
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
 	bool ran;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0 || cli_keeper_end(&conf, &ran, &e) < 0)
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
+	if (cli_keeper_end(&conf, &ran, &e) < 0)
 		return cli_fail(&e);
 	if (!ran)
 		printf("no keeper runs\n");

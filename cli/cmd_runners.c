@@ -22,13 +22,10 @@ static int runners_check(int argc, char **argv)
 	char path[300];
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
-	int first, code;
+	int first, status;
 
-	code = cli_parse(&usage, argc, argv, false, &first, &e);
-	if (code != 0)
-		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
-	if (hostconf_load(&conf, &e) < 0)
-		return cli_fail(&e);
+	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
+		return status;
 	(void)str_format(path, "%s/runners.yaml", conf.config_dir);
 	args[2] = first < argc ? argv[first] : path;
 	args[3] = offline ? "--offline" : NULL;

@@ -24,6 +24,18 @@ int cli_fail(const struct error *e)
 	return error_exit_status(e);
 }
 
+bool cli_begin(const struct cli_usage *u, int argc, char **argv, int *ret_first, struct hostconf *ret_conf, int *ret_status)
+{
+	struct error e = ERROR_INIT;
+	int code = cli_parse(u, argc, argv, false, ret_first, &e);
+
+	if (code == 0)
+		code = hostconf_load(ret_conf, &e);
+	if (code != 0)
+		*ret_status = code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	return code == 0;
+}
+
 void cli_progress_begin(struct cli_progress *p)
 {
 	*p = (struct cli_progress){.begun_us = clock_boot_us(), .terminal = isatty(STDERR_FILENO)};

@@ -23,6 +23,11 @@ struct command {
 int command_dispatch(const char *program, const struct command *table, size_t n, int argc, char **argv);
 
 int cli_fail(const struct error *e); /* prints "boxery-host: text", returns the exit status */
+/*
+ * How most commands begin: the words of argv as of cli_parse, then the host's settings. False: the command is over, with
+ * *ret_status (--help was printed, or what is wrong).
+ */
+bool cli_begin(const struct cli_usage *u, int argc, char **argv, int *ret_first, struct hostconf *ret_conf, int *ret_status);
 /* The usual call: connects (starting a keeper when none runs), sends, shows progress on stderr, checks the reply. */
 int cli_call(struct keeper_request *r, uint64_t timeout_ms, struct keeper_reply *ret, json_t **ret_document,
 		struct error *e);
