@@ -36,6 +36,7 @@ struct keeper_vm {
 	uint32_t awaiter_seq;
 	enum vm_state awaited;
 	uint64_t bound_client; /* the open lease ends with this connection; 0: not bound, or bound to an earlier keeper's */
+	bool bound;            /* what the store says: it was bound to some connection */
 	uint64_t console_cut;  /* generation whose cut console was recorded */
 	uint64_t seen_generation; /* the highest that libvirt has listed */
 	char holder[HOLDER_MAX]; /* of the open lease, and how long its VM is to be kept */

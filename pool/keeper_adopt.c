@@ -15,9 +15,9 @@
  *
  * A VM that an admin wanted gone is removed, whatever its state: half of it may be.
  *
- * Expiries that passed while no keeper ran fire at once. A lease that was bound to a connection is kept: its holder may
- * only have lost us, and a running job is worth more than the VM it occupies; the holder binds it to its new connection (RENEW
- * with BIND), and the expiry bounds it.
+ * Expiries that passed while no keeper ran fire at once. A lease that was bound to a connection is kept for KEEPER_REJOIN_MS:
+ * its holder may only have lost us, and a running job is worth more than the VM it occupies; the holder binds it to its new
+ * connection (RENEW with BIND), and whoever has not done so by then is lost.
  */
 #include "base/str.h"
 #include "linux/clock.h"

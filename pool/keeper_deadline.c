@@ -1,7 +1,7 @@
 /*
  * How long a state may last. Nearly always something else ends it first: the operation's own deadline, which also says what
  * hung. This one is for what would else have no end: a VM whose operation was lost, a runner's lease that nobody fills, a
- * kept VM that everybody has forgotten.
+ * kept VM that everybody has forgotten, a job whose holder went down together with the keeper before this one.
  *
  * The timer is armed by every change. What survives a keeper counts from the row (KEPT, LEASED), what a new keeper does over
  * counts from then.
@@ -16,6 +16,12 @@
 static bool for_a_runner(const struct keeper_vm *v)
 {
 	return str_equal(v->holder, HOLDER_SERVICE) || str_equal(v->holder, HOLDER_ONCE);
+}
+
+/* Its holder had a connection to the keeper before this one, and none to this one yet. */
+static bool is_orphan(const struct keeper_vm *v)
+{
+	return (v->row.state == STATE_DELIVERED || v->row.state == STATE_BUSY) && v->bound && !v->bound_client;
 }
 
 /* What the state may last in all, 0: without an end of its own; *ret_since: since when. */
@@ -37,11 +43,12 @@ static uint64_t lasts_ms(const struct keeper_vm *v, uint64_t *ret_since)
 	case STATE_KEPT:
 		*ret_since = v->row.since_boot_us;
 		return v->keep_ms;
+	case STATE_DELIVERED:
+	case STATE_BUSY:
+		return is_orphan(v) ? KEEPER_REJOIN_MS : 0;
 	case STATE_PLAIN:
 	case STATE_COLD:
 	case STATE_READY:
-	case STATE_DELIVERED:
-	case STATE_BUSY:
 	case STATE_BROKEN:
 	case STATE_COUNT:
 		break;
@@ -70,6 +77,8 @@ static const char *overdue(const struct keeper_vm *v)
 		return "the time it was to be kept is over";
 	if (v->row.state == STATE_LEASED)
 		return "nothing was delivered to it";
+	if (is_orphan(v))
+		return "its holder has not come back since the keeper was started";
 	return "it takes too long";
 }
 
@@ -88,7 +97,7 @@ static int on_deadline(sd_event_source *s, uint64_t us, void *userdata)
 	if (v->op && !v->op->running)
 		again = lasts_ms(v, &since); /* it waits for others */
 	else
-		keeper_note(v, HAPPENING_DEADLINE, overdue(v));
+		keeper_note(v, is_orphan(v) ? HAPPENING_HOLDER_LOST : HAPPENING_DEADLINE, overdue(v));
 	if (v->row.state == state && v->entered_us == entered_us &&
 			loop_timer(v->k->event, &v->deadline, again, on_deadline, v, &e) < 0)
 		log_vm(LOG_ERR, v->row.name, NULL, "%s", e.text);

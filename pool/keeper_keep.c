@@ -43,8 +43,10 @@ int serve_renew(struct request *r, struct error *e)
 	code = store_lease_renew(r->k->store, lease.id, ttl_ms, e);
 	if (code < 0)
 		return code;
-	if (r->in->flags & KEEPER_FLAG_BIND)
+	if (r->in->flags & KEEPER_FLAG_BIND) {
 		v->bound_client = r->client->id;
+		deadline_watch(v);
+	}
 	v->expiry = sd_event_source_disable_unref(v->expiry);
 	lease_watch_expiry(v);
 	duration_text(ttl_ms, shown, sizeof(shown));

@@ -103,6 +103,7 @@ void lease_load(struct keeper_vm *v)
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot read its lease: %s", e.text);
 	(void)str_copy(v->holder, lease.holder);
 	v->keep_ms = lease.keep_ms;
+	v->bound = lease.bound;
 }
 
 bool lease_runs(const struct keeper_vm *v)

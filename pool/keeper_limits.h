@@ -49,6 +49,8 @@
 #define KEEPER_RESETTING_MS 300000
 #define KEEPER_CAPTURING_MS 1200000 /* ADDING and MAINTENANCE; one with an open lease ends with that */
 #define KEEPER_LEASED_MS 1800000 /* the runners' holders: a lease that is not delivered to by then waits for nothing good */
+/* From a keeper's start; above RECONNECT_MAX_MS of manager/keeper_link.c, by which a holder tries again. */
+#define KEEPER_REJOIN_MS 30000
 #define KEEPER_HOST_RETRY_MS 15000 /* the host was short of memory or disk */
 #define KEEPER_MEMINFO "/proc/meminfo"
 #endif

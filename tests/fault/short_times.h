@@ -29,6 +29,7 @@
 /* Short, unless the test has a GitHub in it that is asked over TLS meanwhile. */
 #include <stdlib.h>
 #define KEEPER_LEASED_MS (getenv("BOXERY_TEST_PATIENT") ? 120000 : 3000)
+#define KEEPER_REJOIN_MS (getenv("BOXERY_TEST_PATIENT") ? 8000 : 3000)
 #define KEEPER_HOST_RETRY_MS 100
 #define KEEPER_LOG_MAX (64 * 1024)
 #define KEEPER_LOG_CHECK_MS 200

@@ -127,6 +127,25 @@ class Adopt(Case):
         until(lambda: {v["state"] for v in w.vms().values()} == {"READY", "PLAIN"})
         self.assertEqual([w.running(n) for n in ("delivered", "busy", "bound")], [2, 2, 2])
 
+    def test_holders_that_come_back_and_that_do_not(self):
+        w = self.w.start()
+        w.pool_vm("back", "lost", "busy", "free")
+        leases = {n: w.lease(name=n, flags=0 if n == "free" else BIND, client=w.client())["lease"] for n in ("back", "lost", "busy", "free")}
+        for lease in leases.values():
+            w.deliver(lease)
+        w.call("JOB_SEEN", lease=leases["busy"], text="j")
+        self.restart()
+        holder = w.client()
+        holder.call("RENEW", lease=leases["back"], flags=BIND, ttl_ms=60000)
+        until(lambda: w.running("lost") == 2 and w.running("busy") == 2, 20)
+        for name in ("lost", "busy"):
+            self.refused(114, "has not come back", w.call, "RELEASE", lease=leases[name])
+            self.assertIn("HOLDER_LOST", [x["kind"] for x in w.history(lease=leases[name])])
+        self.assertEqual([w.state(n) for n in ("back", "free")], ["DELIVERED", "DELIVERED"])
+        holder.close()
+        until(lambda: w.running("back") == 2)
+        self.assertEqual(w.state("free"), "DELIVERED")
+
     def test_stopped_while_no_keeper_ran(self):
         w = self.w.start()
         w.pool_vm("ready", "busy")

@@ -197,6 +197,20 @@ class Kill(Base):
         self.forget()
         self.own_keeper()
 
+    def test_kill_once_and_keeper(self):
+        """At the same moment: the next keeper, whoever starts it, waits for the holder for a while and then ends the lease."""
+        for word in ("registered", "running"):
+            o = self.stage(word)
+            once = self.pids("boxery-runners")
+            os.kill(self.w.keeper.pid, signal.SIGSTOP)  # it must not see the other one go
+            for p in once:
+                os.kill(p, signal.SIGKILL)
+            self.kill_keeper()
+            self.w.start()
+            self.over(o, 8, 15)
+            self.assertEqual([x for x in self.w.leases().values() if x["open"]], [])
+            self.forget()
+
 
 class Host:
     """The host's end alone, the test being the controller."""
