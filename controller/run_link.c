@@ -138,7 +138,10 @@ static void on_error(struct run *r, json_t *m)
 	/* It holds nothing any more, and goes. */
 	r->ended = true;
 	r->reset_told = true;
-	run_end(r, RESULT_NOT_DELIVERED, true, status ? status : EXIT_STATUS_FAILED, text);
+	if (r->state >= RUN_STARTING && (r->busy || r->hint_running))
+		run_end(r, RESULT_UNKNOWN, false, -1, text);
+	else
+		run_end(r, r->state >= RUN_STARTING ? RESULT_GUEST_DIED : RESULT_NOT_DELIVERED, true, status ? status : EXIT_STATUS_FAILED, text);
 }
 
 static void on_message(struct run *r, enum link_type type, json_t *m)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define TEXT_MAX 700
+#define TURN_MS 100 /* of the spinner */
 
 static bool spinning;
 
@@ -112,13 +113,23 @@ void show_spinner(const struct run *runs, unsigned n)
 {
 	static const char marks[] = "|/-\\";
 	static unsigned turn;
+	static uint64_t drawn_ms;
+	const struct run *first = NULL;
 
-	for (unsigned i = 0; i < n; i++)
-		if (runs[i].state != RUN_DONE) {
-			(void)fprintf(stderr, "\r\x1b[K%c [%6.1f s] %s", marks[turn++ % 4],
-					(double)(clock_now_ms() - runs[i].plan->began_ms) / 1000, waiting_for(&runs[i]));
-			(void)fflush(stderr);
-			spinning = true;
+	for (unsigned i = 0; i < n; i++) {
+		/* ssh may ask for a passphrase, and says on its own what goes wrong. */
+		if (runs[i].state == RUN_GREETING && runs[i].plan->host[0]) {
+			show_clear();
 			return;
 		}
+		if (!first && runs[i].state != RUN_DONE)
+			first = &runs[i];
+	}
+	if (!first || (spinning && clock_now_ms() - drawn_ms < TURN_MS))
+		return;
+	drawn_ms = clock_now_ms();
+	(void)fprintf(stderr, "\r\x1b[K%c [%6.1f s] %s", marks[turn++ % 4], (double)(drawn_ms - first->plan->began_ms) / 1000,
+			waiting_for(first));
+	(void)fflush(stderr);
+	spinning = true;
 }

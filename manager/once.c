@@ -166,6 +166,21 @@ static void on_stop(void *userdata)
 	once_fail(o, &e);
 }
 
+/*
+ * boxery has children that ignore SIGINT: on this machine a terminal sends Ctrl-C to this process as well, and what it means is for
+ * boxery to say. The loop has blocked the signal, and one that is blocked is not ignored.
+ */
+static void leave_interrupts_alone(void)
+{
+	struct sigaction now;
+	sigset_t set;
+
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGINT);
+	if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+		(void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
 /* The fds may be those of a terminal or of somebody's file: then a person has started this by hand. */
 static int open_link(struct once *o, struct error *e)
 {
@@ -213,6 +228,7 @@ static int run(struct once *o, struct error *e)
 
 	if (r == 0)
 		r = loop_new(&o->ev, on_stop, o, e);
+	leave_interrupts_alone();
 	if (r == 0)
 		r = open_link(o, e);
 	if (r == 0)

@@ -136,6 +136,17 @@ class Kill(Base):
             self.over(o, 8, 15)
             self.forget()
 
+    def test_end_once(self):
+        """SIGTERM: it says so, and what is said of a job is no guess."""
+        for word, outcome in (("listening", "guest died"), ("running", "unknown")):
+            o = self.stage(word)
+            for p in self.pids("boxery-runners"):
+                os.kill(p, signal.SIGTERM)
+            self.over(o, 15, 130)
+            self.assertEqual(o.result()[0]["outcome"], outcome)
+            self.assertIn("the host ends boxery's process", o.text())
+            self.forget()
+
     def kill_keeper(self):
         self.w.keeper.kill()
         self.w.keeper.wait()
