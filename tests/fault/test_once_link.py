@@ -169,6 +169,7 @@ class Kill(Base):
 
     def test_kill_keeper_early(self):
         """The next keeper, which the host's end starts, puts the VM back."""
+        self.w.script("deliver", "slow 20000")  # or the run may be further than the word that was waited for
         for word in ("leased", "registered"):
             o = self.stage(word)
             self.kill_keeper()
@@ -178,6 +179,7 @@ class Kill(Base):
             self.secrets_are_nowhere()
             self.forget()
             self.own_keeper()
+        self.w.script("deliver", None)
 
     def test_kill_keeper_in_the_job(self):
         """A job is worth more than a keeper: it goes on, and the lease is held by the new connection."""
