@@ -155,6 +155,7 @@ class World:
         self.clients = []
         self.guests = socket.socket()
         self.guests.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.guests.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a second world in the same namespace
         self.guests.bind(("0.0.0.0", 22))
         self.guests.listen(128)
 

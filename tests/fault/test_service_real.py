@@ -54,12 +54,14 @@ ours.send(proto.DELIVER_RESULT.pack(seq=1, step=7, total_ms=1, text="the guest h
 
 
 class Host:
-    def __init__(self, vms=1):
+    def __init__(self, vms=1, emulator=None, token=TOKEN):
+        """emulator: another host's, which has it started."""
         self.world = keeper_world.World()
         w = self.world
+        self.token, self.owns_emulator = token, not emulator
         os.mkdir(w.path("emulator"), 0o700)
-        self.emulator = Emulator.start(w.path("emulator"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--repo", REPO,
-                                       "--poll-seconds", "2", "--offline-after", "6", token=TOKEN)
+        self.emulator = emulator or Emulator.start(w.path("emulator"), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--repo",
+                                                   REPO, "--poll-seconds", "2", "--offline-after", "6", token=token)
         os.mkdir(w.path("world/runner"))
         pack_runner.pack(w.path("world/runner.tar.gz"))
         subprocess.check_call(["tar", "-xzf", w.path("world/runner.tar.gz"), "-C", w.path("world/runner")])
@@ -71,7 +73,7 @@ class Host:
         for name in ("boxery-runners", "boxery-github"):
             subprocess.check_call(["cp", os.path.join(BUILD, name), w.path("bin", name)])
         w.write("config/runners.env", "GITHUB_TOKEN=%s\nBOXERY_GITHUB_URL=%s\nBOXERY_GITHUB_CA_FILE=%s\n" % (
-            TOKEN, self.emulator.url, self.emulator.ca))
+            token, self.emulator.url, self.emulator.ca))
         os.chmod(w.path("config/runners.env"), 0o600)
         w.write("config/runners.yaml", "version: 1\npoll_interval: 5s\nrunners:\n  - repo: %s\n    labels: [%s]\n    max: 2\n"
                 "    start_timeout: 15s\n    idle_timeout: 10s\n" % (REPO, ", ".join(LABELS)))
@@ -157,13 +159,13 @@ class Host:
             assert len(r["jobs"]) <= 1, r
         given = self.world.delivered()
         assert len(given) == len(set(given)), given
-        for what in (TOKEN, *[n for r in self.emulator.runners() for n in r["needles"]]):
+        for what in (self.token, *[n for r in self.emulator.runners() for n in r["needles"]]):
             assert what not in self.text() and what not in self.world.log(), "a secret is in a log"
         for name in ("state/boxery.db", "state/boxery.db-wal"):
             if os.path.exists(self.world.path(name)):
                 with open(self.world.path(name), "rb") as f:
                     data = f.read()
-                assert TOKEN.encode() not in data
+                assert self.token.encode() not in data
                 for r in self.emulator.runners():
                     assert not any(n.encode() in data for n in r["needles"]), "a JIT config is in the database"
         assert "Sanitizer" not in self.text() and "runtime error" not in self.text(), self.text()
@@ -180,7 +182,8 @@ class Host:
             except (OSError, ValueError):
                 continue
         self.kill_keeper()
-        self.emulator.stop()
+        if self.owns_emulator:
+            self.emulator.stop()
         self.log_file.close()
         self.world.close()
 
@@ -513,7 +516,7 @@ def main():
 
     def one(name):
         begin = time.monotonic()
-        done = subprocess.run([sys.executable, __file__, BUILD, "--inside", name], stdout=subprocess.PIPE,
+        done = subprocess.run([sys.executable, os.path.abspath(sys.argv[0]), BUILD, "--inside", name], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=500)
         return name, done, time.monotonic() - begin
     failed = 0
