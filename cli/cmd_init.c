@@ -12,8 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
+#define RUNNER_AGE_WARN_DAYS 25 /* GitHub: every release has to be installed within 30 */
 #define IMAGE_FREE_MIN_MIB 4096 /* a base image, its layers and a few overlays */
 
 static void add_check(json_t *checks, const char *name, bool ok, const char *text)
@@ -73,10 +75,34 @@ static void check_space(json_t *checks, const char *folder)
 		add_check(checks, "image folder", false, text);
 		return;
 	}
+	if (access(folder, W_OK) < 0) {
+		(void)str_format(text, "%s cannot be written: %s", folder, strerror(errno));
+		add_check(checks, "image folder", false, text);
+		return;
+	}
 	mib = (uint64_t)space.f_bavail * space.f_frsize / (1024 * 1024);
 	(void)str_format(text, "%s: %llu MiB free%s", folder, (unsigned long long)mib,
 			mib < IMAGE_FREE_MIN_MIB ? ", at least 4096 are needed" : "");
-	add_check(checks, "image folder", mib >= IMAGE_FREE_MIN_MIB && access(folder, W_OK) == 0, text);
+	add_check(checks, "image folder", mib >= IMAGE_FREE_MIN_MIB, text);
+}
+
+/* GitHub gives a runner no jobs when a newer release has been out for a while; it is asked by `runners check`. */
+static bool check_runner(void *userdata, const struct cli_image *image)
+{
+	json_t *checks = userdata;
+	char name[VM_NAME_MAX + 16], text[200];
+	struct tm at = {0};
+	double days;
+
+	if (!image->runner_version[0] || !strptime(image->built_at, "%Y-%m-%dT%H:%M:%SZ", &at))
+		return true;
+	days = difftime(time(NULL), timegm(&at)) / 86400;
+	(void)str_format(name, "runner in %s", image->name);
+	(void)str_format(text, "actions/runner %s, image built %.0f days ago%s", image->runner_version, days < 0 ? 0 : days,
+			days > RUNNER_AGE_WARN_DAYS ? "; warning: GitHub wants each release within 30 days; 'boxery-host runners check' asks until when "
+						      "it takes this one" : "");
+	add_check(checks, name, true, text);
+	return true;
 }
 
 /* Overlays grow as jobs write. Not a fault: most jobs write little. */
@@ -140,6 +166,7 @@ static int check_all(const struct hostconf *conf, bool json)
 
 	check_programs(checks);
 	check_space(checks, conf->image_dir);
+	cli_images_each(conf, check_runner, checks);
 	keeper_request_init(&r, KEEPER_CHECK);
 	if (cli_call(&r, CLI_WORK_TIMEOUT_MS, NULL, &document, &e) < 0) {
 		add_check(checks, "keeper", false, e.text);

@@ -8,6 +8,25 @@
 
 #define ARGUMENTS_MAX 20
 
+#define CHECK_IMAGES_MAX 16
+struct check_arguments {
+	const char *args[6 + 2 * CHECK_IMAGES_MAX];
+	char runners[CHECK_IMAGES_MAX][VM_NAME_MAX + 65];
+	size_t n, n_runners;
+};
+
+static bool add_runner(void *userdata, const struct cli_image *image)
+{
+	struct check_arguments *c = userdata;
+	char *text = c->runners[c->n_runners];
+
+	if (!image->runner_version[0] || str_format_n(text, sizeof(c->runners[0]), "%s=%s", image->name, image->runner_version) < 0)
+		return true;
+	c->args[c->n++] = "--runner";
+	c->args[c->n++] = text;
+	return ++c->n_runners < CHECK_IMAGES_MAX;
+}
+
 static int runners_check(int argc, char **argv)
 {
 	bool offline = false;
@@ -16,9 +35,9 @@ static int runners_check(int argc, char **argv)
 	};
 	const struct cli_usage usage = {"boxery-host runners check", "[FILE]",
 			"Says whether the configuration is right and whether GitHub lets us serve what it names\n"
-			"(default: runners.yaml of the configuration folder).",
+			"(default: runners.yaml of the configuration folder), and until when it takes the runners in the base images.",
 			options, ARRAY_SIZE(options), 0, 1};
-	const char *args[5] = {"boxery-runners", "--check"};
+	struct check_arguments c = {.args = {"boxery-runners", "--check"}, .n = 3};
 	char path[300];
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
@@ -27,9 +46,12 @@ static int runners_check(int argc, char **argv)
 	if (!cli_begin(&usage, argc, argv, &first, &conf, &status))
 		return status;
 	(void)str_format(path, "%s/runners.yaml", conf.config_dir);
-	args[2] = first < argc ? argv[first] : path;
-	args[3] = offline ? "--offline" : NULL;
-	(void)cli_become("boxery-runners", args, &e);
+	c.args[2] = first < argc ? argv[first] : path;
+	if (offline)
+		c.args[c.n++] = "--offline";
+	else
+		cli_images_each(&conf, add_runner, &c);
+	(void)cli_become("boxery-runners", c.args, &e);
 	return cli_fail(&e);
 }
 

@@ -70,6 +70,11 @@ const char *cli_duration_text(uint64_t ms, char dst[static CLI_DURATION_MAX]); /
 /* Becomes one of our own programs (beside us, or in libexec). Returns only on failure. */
 int cli_become(const char *program, const char *const *argv, struct error *e);
 
+struct cli_image { /* a base image, as its manifest tells */
+	char name[VM_NAME_MAX], layers[1024], runner_version[64], built_at[32]; /* "" where it says nothing; built_at as 2026-11-29T22:10:01Z */
+};
+/* In no order, until cb says false. A manifest that cannot be read is left out. */
+void cli_images_each(const struct hostconf *conf, bool (*cb)(void *userdata, const struct cli_image *image), void *userdata);
 /* The name of a base image whose manifest says LAYERS=layers (comma-separated, same order); -ENOENT with what to do. */
 int cli_image_of_layers(const struct hostconf *conf, const char *layers, char *dst, size_t size, struct error *e);
 /* The list as one comma-separated text. */

@@ -59,6 +59,6 @@ int answers_group_named(const char *data, size_t len, const char *name, bool *re
 int answers_group_repositories(const char *data, size_t len, const char *org, json_t *names, bool *ret_all_private,
 		bool *ret_full, struct error *e);
 
-/* "registration until D1, running until D2" or "". */
+/* "registers until D1, runs until D2" or "". */
 int answers_deprecation(const char *data, size_t len, char *dst, size_t size, struct error *e);
 #endif

@@ -31,6 +31,7 @@ static const char usage[] = "usage: boxery-runners [--config FILE] [--debug]\n"
 			    "  --config FILE   another file than runners.yaml in the configuration folder\n"
 			    "  --check FILE    only say whether FILE is right, what it means, and whether GitHub lets us serve it\n"
 			    "  --offline       with --check: ask GitHub nothing\n"
+			    "  --runner IMAGE=VERSION  with --check: ask until when GitHub takes this actions/runner; may be repeated\n"
 			    "  --debug         say more\n"
 			    "  --help, --version\n";
 
@@ -48,7 +49,7 @@ static uint64_t forecast(const struct runners_config *c)
 	return budget_forecast(c->poll_interval_ms, repositories, jobs);
 }
 
-static int check(const char *path, bool offline)
+static int check(const char *path, bool offline, const struct ask_runners *runners)
 {
 	CLEANUP(runners_config_freep) struct runners_config *c = NULL;
 	struct error e = ERROR_INIT;
@@ -68,7 +69,7 @@ static int check(const char *path, bool offline)
 			(void)printf(", %u always registered", c->entries[i].registered);
 		(void)printf("\n");
 	}
-	return offline ? EXIT_STATUS_OK : ask_repositories(c);
+	return offline ? EXIT_STATUS_OK : ask_github(c, runners);
 }
 
 /* What the service runs as a child when the keeper is gone, because starting one takes time. */
@@ -119,6 +120,7 @@ int main(int argc, char *argv[])
 		{"config", required_argument, NULL, 'c'},
 		{"check", required_argument, NULL, 'n'},
 		{"offline", no_argument, NULL, 'o'},
+		{"runner", required_argument, NULL, 'r'},
 		{"debug", no_argument, NULL, 'd'},
 		{"once", no_argument, NULL, '1'},
 		{"start-keeper", no_argument, NULL, 'k'},
@@ -128,6 +130,7 @@ int main(int argc, char *argv[])
 	};
 	const char *config_path = NULL, *check_path = NULL;
 	int level = LOG_INFO, o;
+	struct ask_runners runners = {0};
 	bool offline = false;
 
 	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1)
@@ -140,6 +143,13 @@ int main(int argc, char *argv[])
 			break;
 		case 'o':
 			offline = true;
+			break;
+		case 'r':
+			if (runners.n == ASK_RUNNERS_MAX || !strchr(optarg, '=')) {
+				(void)fputs(usage, stderr);
+				return EXIT_STATUS_USAGE;
+			}
+			runners.items[runners.n++] = optarg;
 			break;
 		case 'd':
 			level = LOG_DEBUG;
@@ -158,12 +168,12 @@ int main(int argc, char *argv[])
 			(void)fputs(usage, stderr);
 			return EXIT_STATUS_USAGE;
 		}
-	if (optind < argc || (check_path && config_path) || (offline && !check_path)) {
+	if (optind < argc || (check_path && config_path) || ((offline || runners.n) && !check_path)) {
 		(void)fputs(usage, stderr);
 		return EXIT_STATUS_USAGE;
 	}
 	if (check_path)
-		return check(check_path, offline);
+		return check(check_path, offline, &runners);
 	log_open("boxery-runners", level);
 	return serve(config_path);
 }

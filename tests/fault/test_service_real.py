@@ -6,6 +6,7 @@ Each scenario runs in a process and a network namespace of its own."""
 import concurrent.futures
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -487,6 +488,48 @@ def interrupted_in_a_terminal(h):
     assert "no job is left running" in h.text() and "GitHub cannot be asked" not in h.text(), h.text()
     assert not [r for r in h.emulator.runners() if r["state"] != "gone"], "its registration was left for the next start"
     assert not h.world.leases()
+
+
+@scenario
+def network_not_ready(h):
+    """The guest's way to GitHub (its name server, a route) comes some time after its runner: it waits, and so do we."""
+    h.world.write("config/runners.yaml", "version: 1\npoll_interval: 5s\nrunners:\n  - repo: %s\n    labels: [%s]\n    start_timeout: 60s\n" % (
+        REPO, ", ".join(LABELS)))
+    h.emulator.fault("POST", "_runner/session", "drop-before", count=4)
+    h.start()
+    job = h.job()
+    h.finished(job, timeout=120)
+    h.settled()
+    tries = [r for r in h.emulator.requests("runner") if r["method"] == "POST" and r["path"].endswith("/session")]
+    assert len(tries) == 5 and tries[-1]["start"] - tries[0]["start"] > 15, tries
+    assert (h.outcomes(), len(h.mints())) == (["succeeded"], 1), h.outcomes()
+
+
+@scenario
+def until_when_github_takes_the_runner(h):
+    """`runners check` asks about the runner in each base image, and fails for one that gets no jobs any more."""
+    h.emulator.settings(deprecations={"2.338.0": {"runtime_deprecates_at": None}, "2.336.0": {"runtime_deprecates_at": "2999-11-05T00:00:00Z"},
+                                      "2.330.0": {"registration_deprecates_at": "2026-01-01T00:00:00Z",
+                                                  "runtime_deprecates_at": "2026-02-01T00:00:00Z"}})
+    h.start()
+
+    def check(**images):
+        shutil.rmtree(h.world.path("images/base"), ignore_errors=True)
+        for image, version in images.items():
+            os.makedirs(h.world.path("images/base", image))
+            h.world.write("images/base/%s/manifest.env" % image, "LAYERS=x\nRUNNER_VERSION=%s\n" % version)
+        done = subprocess.run([os.path.join(BUILD, "boxery-host"), "runners", "check"], env=h.world.env, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+    status, said, wrong = check(new="2.338.0", older="2.336.0", strange="9.9.9", none="")
+    assert (status, wrong) == (0, ""), (status, wrong)
+    for line in ("actions/runner 2.338.0 in image new: no end is set\n", "actions/runner 2.336.0 in image older: runs until 2999-11-05T00:00:00Z\n",
+                 "actions/runner 9.9.9 in image strange: GitHub knows nothing of this version\n"):
+        assert line in said, said
+    assert "none" not in said
+    status, said, wrong = check(old="2.330.0", new="2.338.0")
+    assert status == 6 and "in image old: GitHub gives it no jobs any more (" in wrong and "runs until 2026-02-01" in wrong, (status, wrong)
+    assert "in image new: no end is set" in said
 
 
 VMS = {"killed_around_every_step": 2}

@@ -171,6 +171,21 @@ class Warm(DriverCase):
         self.good(self.reset())
         self.good(self.start())
 
+    def test_a_guest_with_a_full_disk(self):
+        """However it got into the clean state's place: it is never handed out, neither restored nor booted."""
+        self.good(self.warm())
+        self.good(self.reset())
+        self.tell("b.full")
+        self.bad(self.warm(), EBADMSG, "1 MiB and 50000 inodes are free on its disk, 976 MiB and 50000 were")
+        self.assertEqual(self.entry()["running"], 0)
+        os.unlink(os.path.join(self.told, "b.full"))
+        self.good(self.reset())
+        self.good(self.warm())
+        self.good(self.reset())
+        self.tell("b.full")
+        self.bad(self.start(), EBADMSG, "are free on its disk")
+        self.assertEqual(self.entry()["running"], 0)
+
     def test_capture_fails(self):
         self.good(self.warm())
         before = self.manifest(QEMU="9")

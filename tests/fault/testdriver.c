@@ -15,6 +15,7 @@
  *   NAME.agent     the guest's agent never answers        NAME.begin    `begin` fails
  *   NAME.dies      the guest ends by itself at `begin`    NAME.filter   its filter is not in force
  *   NAME.delay     milliseconds to wait at the agent      disk          no disk can be made
+ *   NAME.full      hardly any space on its disk
  *   NAME.more      a process more in its listing          NAME.save     its memory cannot be saved
  *   restore        no memory can be restored
  */
@@ -41,7 +42,8 @@
 #define DISK_GIB_DEFAULT 1
 #define DISK_TEXT_MAX (64 * 1024)
 #define KEY_OFFSET_MAGIC "openssh-key-v1"
-#define LISTING(more) "seen process 0 systemd /usr/lib/systemd/systemd\n" more "seen space 1000000 50000\nseen taint 0\n"
+#define LISTING_OF(more, space) "seen process 0 systemd /usr/lib/systemd/systemd\n" more "seen space " space " 50000\nseen taint 0\n"
+#define LISTING(more) LISTING_OF(more, "1000000")
 
 static bool told_to(const char *name, const char *what)
 {
@@ -331,6 +333,8 @@ static int public_half(const char *host_key, char *dst, size_t size)
 
 static const char *listing_of(const char *name)
 {
+	if (told_to(name, "full"))
+		return LISTING_OF("", "2000");
 	return told_to(name, "more") ? LISTING("seen process 0 x /usr/bin/x\n") : LISTING("");
 }
 
