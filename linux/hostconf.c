@@ -3,6 +3,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "linux/file.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -139,6 +140,43 @@ static int put_subnet(char *dst, size_t size, const char *what, const char *valu
 	return str_copy_n(dst, size, value);
 }
 
+/* Somebody else's machine: not this host, not a guest, not everybody. */
+static int put_guest_proxy(struct hostconf *c, const char *what, const char *value, struct error *e)
+{
+	const char *colon = strrchr(value, ':');
+	struct in_addr a;
+	uint64_t port;
+	char text[64];
+	unsigned first;
+
+	str_show_n(text, sizeof(text), value, strlen(value));
+	if (!colon || str_format(c->guest_proxy, "%.*s", (int)(colon - value), value) < 0 ||
+		inet_pton(AF_INET, c->guest_proxy, &a) != 1)
+		return error_set(e, EINVAL, "%s: '%s' is not the address and port of a proxy, like 10.1.2.3:3128", what, text);
+	first = ntohl(a.s_addr) >> 24;
+	if (first == 0 || first == 127 || first >= 224 || ntohl(a.s_addr) >> 16 == 0xa9fe)
+		return error_set(e, EINVAL, "%s: %s is no address of a machine that guests could reach", what, c->guest_proxy);
+	if (parse_u64(colon + 1, what, 1, 65535, &port, e) < 0)
+		return -EINVAL;
+	c->guest_proxy_port = (uint32_t)port;
+	return 0;
+}
+
+/* What only fits together or not once all is read. */
+static int check_guest_proxy(const struct hostconf *c, struct error *e)
+{
+	size_t n = strlen(c->net_subnet);
+
+	if (!c->guest_proxy[0])
+		return 0;
+	if (str_starts(c->guest_proxy, c->net_subnet) && c->guest_proxy[n] == '.')
+		return error_set(e, EBADMSG, "BOXERY_GUEST_PROXY: %s is in the guests' own network: neither this host nor another guest can be "
+			"their proxy", c->guest_proxy);
+	if (c->net_filter == NET_FILTER_NWFILTER)
+		return error_set(e, EBADMSG, "BOXERY_GUEST_PROXY needs BOXERY_NET_FILTER=nft");
+	return 0;
+}
+
 /* Which of three words it is. */
 static int put_word(const char *const words[static 3], unsigned *ret, const char *what, const char *value, struct error *e)
 {
@@ -197,6 +235,8 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 		return put_subnet(c->net_subnet, sizeof(c->net_subnet), key, value, e);
 	if (str_equal(key, "BOXERY_NET_NAME"))
 		return put_net_name(c->net_name, sizeof(c->net_name), key, value, e);
+	if (str_equal(key, "BOXERY_GUEST_PROXY"))
+		return put_guest_proxy(c, key, value, e);
 	if (str_equal(key, "BOXERY_VIRT"))
 		return put_virt(&c->virt, key, value, e);
 	if (str_equal(key, "BOXERY_START_TIMEOUT"))
@@ -262,7 +302,10 @@ static int read_settings(struct hostconf *c, struct error *e)
 		return 0;
 	if (r < 0)
 		return error_set(e, local.code, "%s", local.text);
-	return envfile_parse(path, data, len, on_setting, c, e);
+	r = envfile_parse(path, data, len, on_setting, c, e);
+	if (r < 0)
+		return r;
+	return check_guest_proxy(c, e) < 0 ? error_wrap(e, "%s", path) : 0;
 }
 
 int hostconf_load(struct hostconf *ret, struct error *e)

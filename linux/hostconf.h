@@ -15,6 +15,7 @@
  *   BOXERY_NET_FILTER      auto | nft | nwfilter  default auto: nft where it can be installed and is seen in force
  *   BOXERY_NET_SUBNET      a.b.c          default 192.168.130 (a /24; host .1, VMs .10 to .249)
  *   BOXERY_NET_NAME        default boxery (libvirt network, bridge virbr-NAME, at most 9 characters)
+ *   BOXERY_GUEST_PROXY     a.b.c.d:port   default none: a proxy in a closed range that guests may reach, that port only
  *   BOXERY_VIRT            auto | kvm | qemu  default auto (probed by starting a guest once)
  *   BOXERY_PARALLEL        1..64          default 2: starts and resets at once
  *   BOXERY_START_TIMEOUT   duration       default 180s: STARTING to READY
@@ -31,6 +32,8 @@ struct hostconf {
 	char libvirt_uri[256];
 	char net_name[10], net_subnet[16];
 	bool net_isolation;
+	char guest_proxy[16]; /* address; "": none */
+	uint32_t guest_proxy_port;
 	enum net_filter_mode { NET_FILTER_AUTO, NET_FILTER_NFT, NET_FILTER_NWFILTER } net_filter;
 	enum virt_mode { VIRT_AUTO, VIRT_KVM, VIRT_QEMU } virt;
 	uint32_t parallel, console_max_mib, evidence_max_mib;

@@ -98,6 +98,12 @@ static void add_set(struct guard *g, const struct hostconf *conf, const char *na
 	line(g, "\t\t}\n\t}");
 }
 
+/* One address and one port of what is otherwise closed. nwfilter's jail would drop it before. */
+static bool opens_proxy(const struct hostconf *conf)
+{
+	return conf->guest_proxy[0] && guard_has_jail(conf);
+}
+
 static void add_inet(struct guard *g, const struct hostconf *conf, const struct slot *s, const char *closed)
 {
 	add_set(g, conf, "taps", SET_TAP);
@@ -133,6 +139,8 @@ static void add_inet(struct guard *g, const struct hostconf *conf, const struct 
 	rule(g, "oifname \"%s\" ct state established,related accept", s->bridge);
 	rule(g, "oifname \"%s\" drop", s->bridge);
 	rule(g, "ip saddr != %s.0/24 drop", conf->net_subnet);
+	if (opens_proxy(conf))
+		rule(g, "ip daddr %s tcp dport %u goto counted", conf->guest_proxy, conf->guest_proxy_port);
 	rule(g, "ip daddr %s drop", closed);
 	rule(g, "goto counted");
 	line(g, "\t}");
@@ -158,6 +166,8 @@ static void add_from_guest(struct guard *g, const struct hostconf *conf, const s
 		rule(g, "ip daddr %s tcp dport 53 goto good", s->gateway);
 		rule(g, "ip daddr %s tcp sport 22 goto good", s->gateway);
 		rule(g, "ip daddr %s.0/24 drop", conf->net_subnet);
+		if (opens_proxy(conf))
+			rule(g, "ip daddr %s tcp dport %u goto good", conf->guest_proxy, conf->guest_proxy_port);
 		rule(g, "ip daddr %s drop", closed);
 	}
 	rule(g, "goto good");

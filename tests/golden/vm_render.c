@@ -85,7 +85,11 @@ int main(int argc, char **argv)
 		r = slot_derive(&conf, 1, &slot, &e) < 0 ? -1 : rate_render(&slot, 512, &text, &e);
 	else if (str_equal(what, "guard"))
 		r = guard_render(&conf, &text, &e);
-	else if (str_equal(what, "guard-nwfilter")) {
+	else if (str_equal(what, "guard-proxy")) {
+		(void)str_copy(conf.guest_proxy, "10.1.2.3");
+		conf.guest_proxy_port = 3128;
+		r = guard_render(&conf, &text, &e);
+	} else if (str_equal(what, "guard-nwfilter")) {
 		conf.net_filter = NET_FILTER_NWFILTER;
 		r = guard_render(&conf, &text, &e);
 	}

@@ -7,7 +7,7 @@ import xml.dom.minidom
 
 KINDS = {"domain-qemu": "xml", "domain-kvm": "xml", "domain-plain": "xml", "domain-arm": "xml", "domain-escaped": "xml",
          "domain-open": "xml", "domain-limits": "xml", "network": "xml", "filter": "xml", "guard": "nft",
-         "guard-nwfilter": "nft", "domain-nwfilter": "xml", "rate": "nft"}
+         "guard-nwfilter": "nft", "guard-proxy": "nft", "domain-nwfilter": "xml", "rate": "nft"}
 
 
 def main(render, folder, update):

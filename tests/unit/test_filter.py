@@ -200,6 +200,29 @@ class Filter(unittest.TestCase):
                 self.teach()
                 self.assertEqual(seen(wanted()), set(wanted()))
 
+    def test_the_proxy_and_nothing_beside_it(self):
+        """BOXERY_GUEST_PROXY=10.1.2.3:3128 opens that of a closed range, and not one thing more."""
+        run("ip", "route", "add", "10.0.0.0/8", "via", OUTSIDE, "dev", "world")
+        self.addCleanup(run, "ip", "route", "del", "10.0.0.0/8")
+
+        def out(destination, protocol, payload, source=ME, mac=MAC):
+            return jail.frame(GATEWAY_MAC, mac, 0x0800, jail.ipv4(source, destination, protocol, payload)), "world", payload
+        frames = {"the proxy": out("10.1.2.3", 6, jail.tcp_syn(ME, "10.1.2.3", 4001, 3128)),
+                  "another port": out("10.1.2.3", 6, jail.tcp_syn(ME, "10.1.2.3", 4002, 3129)),
+                  "by UDP": out("10.1.2.3", 17, jail.udp(4003, 3128, b"boxery-proxy-1")),
+                  "a ping": out("10.1.2.3", 1, b"\x08\0\xf7\xfe\0\1" + bytes(2)),
+                  "its neighbour": out("10.1.2.4", 6, jail.tcp_syn(ME, "10.1.2.4", 4004, 3128)),
+                  "in another's name": out("10.1.2.3", 6, jail.tcp_syn(VICTIM, "10.1.2.3", 4005, 3128), VICTIM)}
+        for kind, passes in ((None, set(frames)), ("guard", set()), ("guard-proxy", {"the proxy"})):
+            with self.subTest(kind):
+                rules(kind)
+                self.teach()
+                self.assertEqual(seen(frames), passes)
+        self.teach()
+        self.assertEqual(seen(wanted()), set(wanted()))
+        attacks = {k: (f, d.replace("boxery-10", "guest10"), m) for k, (f, d, m) in jail.attacks().items()}
+        self.assertEqual(seen(attacks), set())
+
     def test_to_a_guest(self):
         good, bad = to_guest()
         for kind, passes in ((None, set(good) | set(bad)), ("guard", set(good))):

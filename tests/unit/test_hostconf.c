@@ -149,6 +149,17 @@ static void test_bad_settings(void **state)
 		{ "BOXERY_NET_ISOLATION=maybe", "neither on nor off" },
 		{ "BOXERY_NET_SUBNET=192.168.130.0", "like 192.168.130" },
 		{ "BOXERY_NET_SUBNET=192.168", "like 192.168.130" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3", "like 10.1.2.3:3128" },
+		{ "BOXERY_GUEST_PROXY=proxy.example.org:3128", "like 10.1.2.3:3128" },
+		{ "BOXERY_GUEST_PROXY=10.1.2:3128", "like 10.1.2.3:3128" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3 10.1.2.4:3128", "like 10.1.2.3:3128" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3:0", "from 1 to 65535" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3:65536", "from 1 to 65535" },
+		{ "BOXERY_GUEST_PROXY=127.0.0.1:3128", "no address of a machine that guests could reach" },
+		{ "BOXERY_GUEST_PROXY=0.0.0.0:3128", "no address of a machine" },
+		{ "BOXERY_GUEST_PROXY=224.0.0.1:3128", "no address of a machine" },
+		{ "BOXERY_GUEST_PROXY=255.255.255.255:3128", "no address of a machine" },
+		{ "BOXERY_GUEST_PROXY=169.254.169.254:80", "no address of a machine" },
 		{ "BOXERY_NET_SUBNET=192.168.256", "like 192.168.130" },
 		{ "BOXERY_NET_SUBNET=192.168.01", "like 192.168.130" },
 		{ "BOXERY_NET_SUBNET=4294967488.168.1", "like 192.168.130" },
@@ -180,6 +191,31 @@ static void test_bad_settings(void **state)
 		assert_fails(hostconf_load(&c, &e), EBADMSG, &e, table[i].words);
 		assert_non_null(strstr(e.text, where));
 	}
+}
+
+/* What is wrong only beside another setting has no line of its own. */
+static void test_settings_that_do_not_fit(void **state)
+{
+	static const struct {
+		const char *text, *words;
+	} table[] = {
+		{ "BOXERY_GUEST_PROXY=192.168.130.1:3128", "in the guests' own network" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3:3128\nBOXERY_NET_SUBNET=10.1.2", "in the guests' own network" },
+		{ "BOXERY_GUEST_PROXY=10.1.2.3:3128\nBOXERY_NET_FILTER=nwfilter", "needs BOXERY_NET_FILTER=nft" },
+	};
+	struct test_folder *f = *state;
+	struct error e = ERROR_INIT;
+	struct hostconf c;
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		write_conf(f, table[i].text);
+		assert_fails(hostconf_load(&c, &e), EBADMSG, &e, table[i].words);
+		assert_non_null(strstr(e.text, "/host.env: BOXERY_GUEST_PROXY"));
+	}
+	write_conf(f, "BOXERY_GUEST_PROXY=192.168.13.1:3128\n");
+	c = load();
+	assert_string_equal(c.guest_proxy, "192.168.13.1");
+	assert_int_equal(c.guest_proxy_port, 3128);
 }
 
 static void test_bad_environment(void **state)
@@ -217,7 +253,7 @@ int main(void)
 {
 #define TEST(test) cmocka_unit_test_setup_teardown(test, setup, test_folder_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_defaults), TEST(test_xdg), TEST(test_system), TEST(test_settings), TEST(test_bad_settings),
+		TEST(test_defaults), TEST(test_xdg), TEST(test_system), TEST(test_settings), TEST(test_bad_settings), TEST(test_settings_that_do_not_fit),
 		TEST(test_bad_environment),
 	};
 
