@@ -1,5 +1,6 @@
 """boxery-host uninstall: says what it will remove, refuses while something would be lost, leaves nothing of boxery's and everything of others."""
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -24,6 +25,9 @@ class Uninstall(Case):
         # No systemd here, until a test has one.
         self.systemctl("exit 1")
         self.w.env["PATH"] = self.w.path("systemctl") + ":" + self.w.env["PATH"]
+        if self.id().endswith("as_the_system_has_it"):
+            self.w.env["BOXERY_STATE_DIR"] = self.w.path("images/state")
+            os.makedirs(self.w.path("images/state"), 0o700)
         self.w.start()
 
     def systemctl(self, script):
@@ -67,6 +71,14 @@ class Uninstall(Case):
         for folder in ("settings", "domains", "clean", "run", "broken"):
             self.assertEqual(os.listdir(w.path("world", folder)), [], folder)
         self.assertEqual(w.lines("uninstalls.log"), ["gone"])
+        self.ended()
+
+    def test_state_in_the_image_folder_as_the_system_has_it(self):
+        os.rmdir(self.w.path("state"))
+        self.w.pool_vm("one")
+        done = self.run_it("--yes")
+        self.assertEqual((done.returncode, self.there()), (OK, []), done.stderr)
+        self.assertNotIn("boxery has not made", done.stdout)
         self.ended()
 
     def test_others_things_stay(self):
@@ -149,6 +161,34 @@ class Uninstall(Case):
         self.assertEqual(self.run_it("--yes").returncode, OK)
         self.assertEqual(self.there(), [])
         self.ended()
+
+    def test_killed_again_and_again(self):
+        """kill -9 after a while that grows: each run goes on where the last one was cut off. Settings go last, so that it can."""
+        w = self.w
+        w.new("plain")
+        w.new("one")
+        w.call("POOL_ADD", name="one", count=3, flags=4)
+        for i in range(300):
+            os.makedirs(w.path("images/base/debian-12/%d" % i) if i % 10 == 0 else w.path("cache/sha256/d%d" % i))
+        shutil.copy(HOST, w.path("bin/boxery-host"))  # with the keeper beside it that it may have to start
+        patience, runs = 0.0, 0
+        while os.path.exists(w.path("config/host.env")):
+            runs += 1
+            self.assertLess(runs, 400)
+            command = subprocess.Popen([w.path("bin/boxery-host"), "uninstall", "--yes"], env=w.env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                command.wait(patience)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
+            patience += 0.002
+        self.assertGreater(runs, 5)
+        self.assertLessEqual(set(self.there()), {"config"})
+        for folder in ("settings", "domains", "clean"):
+            self.assertEqual(os.listdir(w.path("world", folder)), [], folder)
+        self.assertGreaterEqual(len(w.lines("uninstalls.log")), 1)
+        w.keeper.wait(30)
 
 
 main()
