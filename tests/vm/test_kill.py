@@ -26,7 +26,6 @@ from lab import BUILD, LABELS, REPO, WORLD, Lab, run, wait_until  # noqa: E402
 
 VM = "one"
 COME_BACK = 240
-AHEAD = 2  # as many boxery-vm are started before they are needed
 # How each moment is recognised is in Moments below.
 TABLE = [(moment, victim) for moment, victims in (
     ("reset:begun", "keeper vm libvirtd host"),
@@ -39,20 +38,9 @@ TABLE = [(moment, victim) for moment, victims in (
     ("leased", "keeper watch qemu libvirtd host"),
     ("deliver", "keeper deliver qemu libvirtd service"),
     ("busy", "keeper watch qemu libvirtd service"),
-    ("capture:boot", "keeper vm qemu libvirtd host"),
-    ("capture:settle", "keeper vm qemu libvirtd"),
-    ("capture:save", "keeper vm qemu libvirtd host"),
-    ("capture:bind", "keeper vm libvirtd"),
-    ("restore:overlay", "keeper vm libvirtd"),
-    ("restore:domain", "keeper vm qemu libvirtd host"),
-    ("standby", "keeper watch qemu libvirtd"),
-    ("wake", "keeper vm qemu libvirtd host"),
 ) for victim in victims.split()]
-# Of these the VM starts from memory; in the others it boots.
-WARM = ("capture", "restore", "standby", "wake")
 QUICK = [("reset:begun", "libvirtd"), ("start:overlay", "vm"), ("start:agent", "keeper"), ("ready", "qemu"),
-         ("leased", "host"), ("deliver", "deliver"), ("busy", "keeper"), ("capture:save", "vm"), ("restore:domain", "qemu"),
-         ("wake", "vm")]
+         ("leased", "host"), ("deliver", "deliver"), ("busy", "keeper")]
 
 
 def boxery(lab, name):
@@ -72,14 +60,6 @@ def boxery(lab, name):
     return [pid for _, pid in sorted(out)]
 
 
-def watch(lab):
-    """pid of the boxery-vm that watches, in a list: the one that the kernel tells of changes of rules."""
-    children = boxery(lab, "vm")
-    with open("/proc/%s/net/netlink" % run([WORLD, "pid", lab.dir]).stdout.strip()) as f:
-        told = [int(x[2]) for x in map(str.split, f) if x[1] == "12" and int(x[3], 16)]
-    return [pid for pid in children if pid in told]
-
-
 class Kills(unittest.TestCase):
     rows = QUICK
 
@@ -90,11 +70,9 @@ class Kills(unittest.TestCase):
         try:
             cls.lab.start()
             cls.lab.host("new", VM, "--image", "lab", "--memory", "512M", "--cpus", "1")
-            cls.lab.host("pool", "set", "default", "--start", "cold")
             cls.lab.host("pool", "add", VM)
             cls.lab.configure(max=1)
             cls.lab.wait_state(VM, "READY")
-            cls.warm = False
         except BaseException:
             cls.tearDownClass()
             raise
@@ -151,27 +129,9 @@ class Kills(unittest.TestCase):
             return "agent" in self.stages()
         if moment == "deliver":
             return bool(boxery(self.lab, "deliver"))
-        if moment in ("ready", "leased", "standby"):
+        if moment in ("ready", "leased"):
             return True
-        if moment == "wake":
-            return self.state() == "LEASED" and bool(self.victims("vm"))
-        if moment.startswith("capture:"):
-            return self.capturing(moment)
-        if moment.startswith("restore:"):
-            # The image fits, so whatever is made is made of it.
-            return self.reached(moment.replace("restore", "start"))
         raise AssertionError(moment)
-
-    def capturing(self, moment):
-        """The image does not fit: one is made beside it."""
-        new = self.image("images", ".%s.warm.new" % VM)
-        if moment == "capture:boot":
-            return self.reached("start:domain") and not os.path.exists(new)
-        if moment == "capture:settle":
-            return self.state() == "STARTING" and self.stages()[-1:] == ["ready"]
-        if moment == "capture:save":
-            return os.path.exists(os.path.join(new, "memory")) and os.path.getsize(os.path.join(new, "memory")) > 1 << 20
-        return os.path.exists(os.path.join(new, "disk.qcow2"))
 
     def domain_since(self):
         self.since = self.since or time.monotonic()
@@ -179,9 +139,9 @@ class Kills(unittest.TestCase):
 
     def victims(self, name):
         if name == "watch":
-            return watch(self.lab)
-        if name == "vm":  # with those that wait for work
-            return [pid for pid in boxery(self.lab, "vm") if pid not in watch(self.lab)]
+            return boxery(self.lab, "vm")[:1]
+        if name == "vm":
+            return boxery(self.lab, "vm")[1:]
         if name == "service":
             return boxery(self.lab, "runners")[:1]
         if name == "libvirtd":
@@ -224,73 +184,21 @@ class Kills(unittest.TestCase):
         return subprocess.Popen(command + ["lease", VM, "--wait", "5m", "--exec", "sleep", "1"], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    # -- memory images
-
-    def files_of(self, label):
-        """An image's files by inode, size and time; {}: there is none."""
-        folder, out = self.image("images", VM + "@boxery-" + label), {}
-        for name in sorted(os.listdir(folder)) if os.path.exists(folder) else []:
-            st = os.stat(os.path.join(folder, name))
-            out[name] = (st.st_ino, st.st_size, st.st_mtime_ns)
-        return out
-
-    def memory_image(self):
-        return self.files_of("warm")
-
-    def set_start(self, warm):
-        """How the VM starts; afterwards it is in a life that started so."""
-        if warm == self.warm:
-            return
-        self.lab.host("pool", "set", "default", "--start", "warm" if warm else "cold")
-        self.warm = warm
-        self.new_life()
-
-    def new_life(self):
-        self.generation = self.lab.vm(VM)["generation"]
-        self.lab.host("release", self.lab.host_json("lease", VM)["lease"])
-        self.wait_new_life()
-        self.generation = self.lab.vm(VM)["generation"]
-
-    def prepare_memory(self, moment):
-        """An image of another QEMU for those rows in which one is to be captured, one that fits for the others."""
-        manifest = self.image("images", VM + "@boxery-warm", "manifest.env")
-        for _ in range(3):  # what came after the row before may have been a boot
-            if os.path.exists(manifest):
-                break
-            self.new_life()
-        with open(manifest) as f:
-            text = f.read()
-        if moment.startswith("capture:"):
-            with open(manifest, "w") as f:
-                f.write(re.sub(r"^QEMU=.*$", "QEMU=of-another-host", text, flags=re.M))
-        elif "QEMU=of-another-host" in text:
-            self.new_life()
-
-    def old_state_is_whole(self, before):
-        """What was in use before the capture that was killed: until another one is whole, nothing has touched it."""
-        now = self.memory_image()
-        new = now.get("manifest.env") != before["manifest.env"]
-        self.assertTrue(now == before or new and len(now) == len(before), (before, now))
-
     def row(self, moment, victim):
         if moment in ("deliver", "busy"):
             return self.row_of_a_job(moment, victim)
-        if moment in ("ready", "standby"):
+        if moment == "ready":
             hit = self.strike(moment, victim)
             if victim in ("qemu",):
                 self.wait_new_life()
             return hit
-        if moment in ("leased", "wake"):
+        if moment == "leased":
             client = subprocess.Popen([WORLD, "run", self.lab.dir, "--", os.path.join(BUILD, "boxery-host"), "lease", VM, "--exec",
                                        "sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
-            if moment == "leased":
-                wait_until("leased", lambda: self.state() == "LEASED", 20, 0.01)
+            wait_until("leased", lambda: self.state() == "LEASED", 20, 0.01)
             hit = self.strike(moment, victim)
-            if moment == "wake":  # the holder gets this VM in another life, since there is no other one
-                time.sleep(1)
-                client.terminate()
-            elif victim in ("watch", "libvirtd"):  # the lease goes on; its holder ends it
+            if victim in ("watch", "libvirtd"):  # the lease goes on; its holder ends it
                 time.sleep(2)
                 self.assertEqual(self.state(), "LEASED")
                 client.terminate()
@@ -364,14 +272,12 @@ class Kills(unittest.TestCase):
         self.assertEqual(int(re.search(r"<vm [^>]*generation=['\"](\d+)", xml)[1]), vm["generation"])
         self.assertEqual(len(self.victims("qemu")), 1, "QEMU processes")
         files = {os.path.join(d, f) for d, _, fs in os.walk(self.image()) for f in fs
-                 if not d.startswith((self.image("base"), memory[:-1]))}
-        self.assertEqual([f for f in os.listdir(self.image("images")) if f.startswith(".")], [], "half made images")
-        clean, memory = "images/%s@boxery-clean/" % VM, self.image("images", VM + "@boxery-warm", "")
+                 if not d.startswith(self.image("base"))}
+        clean = "images/%s@boxery-clean/" % VM
         wanted = {self.image(x) for x in ("run/.network.lock", "run/%s.qcow2" % VM, "run/%s.gen" % VM, "run/%s.lock" % VM,
                                           "vms/%s.env" % VM, "vms/%s.qcow2" % VM, "console/%s.log" % VM,
                                           clean + "disk.qcow2", clean + "manifest.env")}
-        allowed = {self.image("console/%s.log.1" % VM), self.image("virt.env"), self.image("run/guard.seen")}
-        self.assertIn(sorted(self.memory_image()), ([], ["disk.qcow2", "guest.txt", "manifest.env", "memory", "overlay.qcow2"]))
+        allowed = {self.image("console/%s.log.1" % VM), self.image("virt.env")}
         self.assertEqual((files - allowed, wanted - files), (wanted, set()), "files")
         self.assertEqual([x for x in self.lab.host_json("leases")["leases"] if x["open"]], [])
         # Every life was leased once and got one secret at most, and each transition is one of the architecture's.
@@ -385,25 +291,16 @@ class Kills(unittest.TestCase):
                 self.assertEqual((m[1], e["kind"]), ("STARTING", "STARTED"))
             if m and m[2] == "LEASED":
                 self.assertEqual((m[1], e["kind"]), ("READY", "LEASE"))
-        wait_until("only the watch and what waits for work is left", lambda: len(watch(self.lab)) == 1 and
-                   len(boxery(self.lab, "vm")) <= 1 + AHEAD and not boxery(self.lab, "deliver"), 30)
+        wait_until("only the watch is left", lambda: len(boxery(self.lab, "vm")) == 1 and not boxery(self.lab, "deliver"), 30)
 
     def test_table(self):
         missed = []
         for moment, victim in self.rows:
             with self.subTest("%s %s" % (moment, victim)):
                 began = time.monotonic()
-                warm = moment.startswith(WARM)
-                self.set_start(warm)
-                if warm:
-                    self.prepare_memory(moment)
                 self.generation = self.lab.vm(VM)["generation"]
-                clean, memory = self.files_of("clean"), self.memory_image()
                 hit = self.row(moment, victim)
                 self.check()
-                self.assertEqual(self.files_of("clean"), clean, "the clean image")
-                if moment.startswith("capture:"):
-                    self.old_state_is_whole(memory)
                 print("%-16s %-9s %s %5.1f s" % (moment, victim, "hit " if hit else "late", time.monotonic() - began),
                       flush=True)
                 if not hit:
