@@ -130,6 +130,8 @@ struct keeper {
 	struct pool_row *pools; /* what is set for pools; in name order */
 	size_t n_pools;
 	struct watch *watch;
+	char strangers[KEEPER_STRANGERS_MAX][VM_NAME_MAX]; /* domains of ours that the store does not know, and that were told of */
+	unsigned n_strangers;
 	bool listed;    /* libvirt has been compared with the store at least once */
 	bool connected; /* libvirt answered last time; while it does not, nothing new is started */
 	uint64_t outage_us; /* since when it does not; 0: it does, or nothing is known yet */
@@ -205,9 +207,14 @@ void keeper_log_watch(struct keeper *k); /* from now on the log has a largest si
 /* keeper_watch.c */
 int watch_start(struct keeper *k, struct error *e);
 struct watch *watch_free(struct watch *w);
+
+/* keeper_libvirt.c */
+void libvirt_is(struct keeper *k, bool connected, const char *why);
 /* An operation could not reach libvirt. The next listing says that it is back. */
 void libvirt_lost(struct keeper *k, const char *why);
 uint64_t libvirt_grace_ms(const struct keeper *k); /* what needs libvirt waits so long before its failure counts; 0: it does not */
+
+/* keeper_reconcile.c */
 /* Compares libvirt's listing with the store. What began after floor_us cannot be judged by it. */
 void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_us);
 
@@ -264,11 +271,6 @@ int serve_pool_remove(struct request *r, struct error *e);
 void pool_removed_soon(struct keeper_vm *v); /* a VM that is being removed has come to rest */
 void pool_remove_again(struct keeper_vm *v); /* what another keeper began, or what has failed */
 int serve_lease(struct request *r, struct error *e); /* keeper_lease.c */
-int serve_register(struct request *r, struct error *e);
-int serve_job_seen(struct request *r, struct error *e);
-int serve_release(struct request *r, struct error *e);
-int serve_outcome(struct request *r, struct error *e);
-int serve_note(struct request *r, struct error *e);
 int serve_renew(struct request *r, struct error *e);
 int serve_pool_keep(struct request *r, struct error *e);
 void lessees_serve(struct keeper *k);
@@ -284,6 +286,11 @@ void lease_again(struct client *c, const struct keeper_vm *v, const char *reason
 int wake_begin(struct client *c, struct keeper_vm *v, struct error *e); /* keeper_wake.c; LEASED and asleep */
 /* WAKE_FAILED, or INTERRUPTED, which is no failure of the VM's; d: step, reason, took_us. */
 void wake_failed(struct keeper_vm *v, uint64_t client, enum vm_happening what, const struct store_detail *d);
+int serve_register(struct request *r, struct error *e); /* keeper_holder.c */
+int serve_job_seen(struct request *r, struct error *e);
+int serve_release(struct request *r, struct error *e);
+int serve_outcome(struct request *r, struct error *e);
+int serve_note(struct request *r, struct error *e);
 int grant_check(const struct keeper_request *in, struct error *e); /* keeper_grant.c: LEASE's key line */
 int grant_begin(struct client *c, struct keeper_vm *v, struct error *e);
 void grant_end(struct keeper_vm *v, const char *reason); /* the life it, or a wake-up, was for has ended */

@@ -69,6 +69,7 @@
 #define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */
 #define KEEPER_ENTRIES_MAX 4096 /* VM_ENTRYs one listing may have */
 #define KEEPER_READ_BATCH 64 /* messages read from one child before others have their turn */
+#define KEEPER_STRANGERS_MAX 32 /* foreign names that are told; who has more has seen enough of them */
 #define KEEPER_DELIVER_PORT 22
 #define KEEPER_MEMORY_MIN_MIB 64
 #define KEEPER_CPUS_MAX 64

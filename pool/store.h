@@ -126,10 +126,6 @@ struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be N
 int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_happening what,
 	const struct store_detail *d, struct state_change *ret_change, struct vm_row *ret_row,
 	struct error *e);
-/* A READY VM of this pool (longest ready first), or by name; -ENOENT no such, -EAGAIN none READY now, -EBUSY
- * named one not READY */
-int store_pick_ready(
-	struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e);
 
 int store_lease_get(struct store *s, const char *id, struct lease_row *ret, struct error *e);
 int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_only,

@@ -100,8 +100,9 @@ int store_events(struct store *s, const struct event_row *v, size_t n, struct er
 	return r < 0 ? r : transaction_commit(&t, e);
 }
 
-static int read_row(struct query *q, struct event_row *v, struct error *e)
+static int read_row(struct query *q, void *row, struct error *e)
 {
+	struct event_row *v = row;
 	*v = (struct event_row){0};
 	v->id = query_get_u64(q);
 	v->wall_us = query_get_u64(q);
@@ -145,8 +146,8 @@ int store_event_each(struct store *s, const char *vm, const char *lease, unsigne
 		sql = vm_sql;
 		key = vm;
 	}
-	CLEANUP_FREE struct event_row *rows = NULL;
-	size_t n = 0, cap = 0;
+	struct rows rows = {.size = sizeof(struct event_row)};
+	CLEANUP_FREE struct event_row *row = NULL;
 	int r;
 	{
 		CLEANUP_QUERY struct query q = {0};
@@ -155,18 +156,10 @@ int store_event_each(struct store *s, const char *vm, const char *lease, unsigne
 			return r;
 		query_text(&q, key);
 		query_u64(&q, limit ? limit : STORE_EVENTS_PER_VM_MAX);
-		while (r == 0 && (r = query_step(&q, e)) == 1) {
-			if (n == cap) {
-				cap = cap ? 2 * cap : 32;
-				struct event_row *more = reallocarray(rows, cap, sizeof(*rows));
-				if (!more)
-					return error_set(e, ENOMEM, "out of memory");
-				rows = more;
-			}
-			r = read_row(&q, &rows[n++], e);
-		}
+		r = query_gather(&q, read_row, &rows, e);
 	}
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = cb(userdata, &rows[i]);
+	row = rows.data;
+	for (size_t i = 0; r == 0 && i < rows.n; i++)
+		r = cb(userdata, &row[i]);
 	return r;
 }

@@ -47,6 +47,16 @@ int query_run(
 void query_get_text(struct query *q, char *dst, size_t size);
 uint64_t query_get_u64(struct query *q);
 int query_row(struct query *q, struct error *e); /* after the columns: -EUCLEAN when one did not fit */
+/*
+ * All rows of a statement that has its binds, so that a callback for each may use the store. Starts as {.size = sizeof(a
+ * row)}; the caller frees data, also after a failure.
+ */
+struct rows {
+	void *data;
+	size_t n, size;
+};
+#define ROWS_FIRST 16 /* room at first; doubled */
+int query_gather(struct query *q, int (*read)(struct query *q, void *row, struct error *e), struct rows *ret, struct error *e);
 
 /* BEGIN IMMEDIATE ... COMMIT; a transaction that is not committed is rolled back at the end of its scope. */
 struct transaction {

@@ -10,8 +10,9 @@
 	"opened_wall_us,"                                                                                    \
 	" closed_wall_us, delivered_wall_us, expires_boot_us, boot_id, keep_ms, job, outcome, end_reason"
 
-static int read_row(struct query *q, struct lease_row *l, struct error *e)
+static int read_row(struct query *q, void *row, struct error *e)
 {
+	struct lease_row *l = row;
 	char registration[16];
 	*l = (struct lease_row){0};
 	query_get_text(q, l->id, sizeof(l->id));
@@ -190,8 +191,8 @@ int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_o
 	static const char sql[] =
 		"SELECT " LEASE_COLUMNS " FROM leases WHERE (?1 = '' OR holder = ?1)"
 		" AND (?2 = 0 OR open = 1 OR registration IN ('planned', 'made')) ORDER BY seq";
-	CLEANUP_FREE struct lease_row *rows = NULL;
-	size_t n = 0, cap = 0;
+	struct rows rows = {.size = sizeof(struct lease_row)};
+	CLEANUP_FREE struct lease_row *row = NULL;
 	int r;
 	{
 		CLEANUP_QUERY struct query q = {0};
@@ -200,19 +201,11 @@ int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_o
 			return r;
 		query_text(&q, holder);
 		query_u64(&q, open_or_unswept_only);
-		while (r == 0 && (r = query_step(&q, e)) == 1) {
-			if (n == cap) {
-				cap = cap ? 2 * cap : 16;
-				struct lease_row *more = reallocarray(rows, cap, sizeof(*rows));
-				if (!more)
-					return error_set(e, ENOMEM, "out of memory");
-				rows = more;
-			}
-			r = read_row(&q, &rows[n++], e);
-		}
+		r = query_gather(&q, read_row, &rows, e);
 	}
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = cb(userdata, &rows[i]);
+	row = rows.data;
+	for (size_t i = 0; r == 0 && i < rows.n; i++)
+		r = cb(userdata, &row[i]);
 	return r;
 }
 

@@ -51,8 +51,9 @@ int store_pool_put(struct store *s, const struct pool_row *p, struct error *e)
 	return r < 0 ? r : 0;
 }
 
-static int read_row(struct query *q, struct pool_row *p, struct error *e)
+static int read_row(struct query *q, void *row, struct error *e)
 {
+	struct pool_row *p = row;
 	char start[8], standby[8];
 	enum pool_start how = POOL_START_WARM;
 	enum pool_standby waits = POOL_STANDBY_PAUSED;
@@ -79,24 +80,17 @@ int store_pool_each(
 	struct store *s, int (*cb)(void *userdata, const struct pool_row *p), void *userdata, struct error *e)
 {
 	static const char sql[] = "SELECT " POOL_COLUMNS " FROM pools ORDER BY name";
-	CLEANUP_FREE struct pool_row *rows = NULL;
-	size_t n = 0, cap = 0;
+	struct rows rows = {.size = sizeof(struct pool_row)};
+	CLEANUP_FREE struct pool_row *row = NULL;
 	int r;
 	{
 		CLEANUP_QUERY struct query q = {0};
 		r = query_start(&q, s, sql, e);
-		while (r == 0 && (r = query_step(&q, e)) == 1) {
-			if (n == cap) {
-				cap = cap ? 2 * cap : 16;
-				struct pool_row *more = reallocarray(rows, cap, sizeof(*rows));
-				if (!more)
-					return error_set(e, ENOMEM, "out of memory");
-				rows = more;
-			}
-			r = read_row(&q, &rows[n++], e);
-		}
+		if (r == 0)
+			r = query_gather(&q, read_row, &rows, e);
 	}
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = cb(userdata, &rows[i]);
+	row = rows.data;
+	for (size_t i = 0; r == 0 && i < rows.n; i++)
+		r = cb(userdata, &row[i]);
 	return r;
 }

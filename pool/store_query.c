@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -158,6 +159,26 @@ int query_row(struct query *q, struct error *e)
 		return error_set(e, EUCLEAN, "%s has a row that this program cannot have written; %s",
 			q->store->path, "restart the keeper for the check and the way back");
 	return 0;
+}
+
+int query_gather(struct query *q, int (*read)(struct query *q, void *row, struct error *e), struct rows *ret, struct error *e)
+{
+	size_t cap = 0;
+	int r;
+
+	while ((r = query_step(q, e)) == 1) {
+		if (ret->n == cap) {
+			cap = cap ? 2 * cap : ROWS_FIRST;
+			void *more = reallocarray(ret->data, cap, ret->size);
+			if (!more)
+				return error_set(e, ENOMEM, "out of memory");
+			ret->data = more;
+		}
+		r = read(q, (char *)ret->data + ret->n++ * ret->size, e);
+		if (r < 0)
+			return r;
+	}
+	return r;
 }
 
 int transaction_start(struct transaction *t, struct store *s, struct error *e)

@@ -11,8 +11,9 @@
 	"v.removing, coalesce(l.id, '')"
 #define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
 
-static int read_row(struct query *q, struct vm_row *v, struct error *e)
+static int read_row(struct query *q, void *row, struct error *e)
 {
+	struct vm_row *v = row;
 	char state[32];
 	*v = (struct vm_row){0};
 	query_get_text(q, v->name, sizeof(v->name));
@@ -67,25 +68,18 @@ int store_vm_each(
 	struct store *s, int (*cb)(void *userdata, const struct vm_row *v), void *userdata, struct error *e)
 {
 	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM " ORDER BY v.name";
-	CLEANUP_FREE struct vm_row *rows = NULL;
-	size_t n = 0, cap = 0;
+	struct rows rows = {.size = sizeof(struct vm_row)};
+	CLEANUP_FREE struct vm_row *row = NULL;
 	int r;
 	{
 		CLEANUP_QUERY struct query q = {0};
 		r = query_start(&q, s, sql, e);
-		while (r == 0 && (r = query_step(&q, e)) == 1) {
-			if (n == cap) {
-				cap = cap ? 2 * cap : 16;
-				struct vm_row *more = reallocarray(rows, cap, sizeof(*rows));
-				if (!more)
-					return error_set(e, ENOMEM, "out of memory");
-				rows = more;
-			}
-			r = read_row(&q, &rows[n++], e);
-		}
+		if (r == 0)
+			r = query_gather(&q, read_row, &rows, e);
 	}
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = cb(userdata, &rows[i]);
+	row = rows.data;
+	for (size_t i = 0; r == 0 && i < rows.n; i++)
+		r = cb(userdata, &row[i]);
 	return r;
 }
 
@@ -342,51 +336,4 @@ int store_vm_woken(struct store *s, const char *name, uint64_t generation, const
 	if (r == 0)
 		r = store_events_add(s, steps, n_steps, e);
 	return r < 0 ? r : transaction_commit(&t, e);
-}
-
-int store_pick_ready(struct store *s, const char *pool, const char *name, struct vm_row *ret, struct error *e)
-{
-	static const char sql[] = "SELECT " VM_COLUMNS VM_FROM
-				  " WHERE v.pool = ?1 AND v.state = 'READY' ORDER BY v.since_event LIMIT 1";
-	static const char any_sql[] = "SELECT count(*) FROM vms WHERE pool = ?1 AND pool <> ''";
-	CLEANUP_QUERY struct query q = {0};
-	struct vm_row row = {0};
-	int r;
-
-	if (name && name[0]) {
-		r = store_vm_get(s, name, &row, e);
-		if (r < 0)
-			return r;
-		if (pool && pool[0] && !str_equal(pool, row.pool))
-			return error_set(e, ENOENT, "VM %s is not in pool %s", name, pool);
-		if (row.state != STATE_READY)
-			return error_set(
-				e, EBUSY, "VM %s is not ready but %s", name, state_to_string(row.state));
-		*ret = row;
-		return 0;
-	}
-	r = query_start(&q, s, sql, e);
-	if (r < 0)
-		return r;
-	query_text(&q, pool);
-	r = query_step(&q, e);
-	if (r == 1) {
-		r = read_row(&q, &row, e);
-		if (r == 0)
-			*ret = row;
-		return r;
-	}
-	query_end(&q);
-	if (r == 0)
-		r = query_start(&q, s, any_sql, e);
-	if (r < 0)
-		return r;
-	query_text(&q, pool);
-	r = query_step(&q, e);
-	if (r < 0)
-		return r;
-	if (query_get_u64(&q) == 0)
-		return error_set(e, ENOENT, "there is no VM in pool %s: add one with `boxery-host pool add`",
-			pool ? pool : "");
-	return error_set(e, EAGAIN, "no VM of pool %s is ready now", pool);
 }

@@ -64,7 +64,7 @@ static int measure(struct store *s, struct error *e)
 {
 	static const enum vm_happening life[] = {HAPPENING_START, HAPPENING_STARTED, HAPPENING_LEASE,
 		HAPPENING_DELIVER, HAPPENING_JOB_SEEN, HAPPENING_STOPPED, HAPPENING_RESET_DONE};
-	static uint64_t apply[LIVES * ARRAY_SIZE(life)], pick[LIVES], event[LIVES];
+	static uint64_t apply[LIVES * ARRAY_SIZE(life)], event[LIVES];
 	const struct store_detail d = {
 		.holder = "bench", .scope = "octo/box", .ttl_ms = 3600000, .reason = "bench"};
 	size_t n = 0;
@@ -79,13 +79,6 @@ static int measure(struct store *s, struct error *e)
 			apply[n++] = now_ns() - start;
 			if (r < 0)
 				return r;
-			if (life[j] != HAPPENING_STARTED)
-				continue;
-			start = now_ns();
-			r = store_pick_ready(s, "default", NULL, &row, e);
-			pick[i] = now_ns() - start;
-			if (r < 0)
-				return r;
 		}
 		uint64_t start = now_ns();
 		int r = store_event(s, name, NULL, 1, "agent", "up", 1000, e);
@@ -95,7 +88,6 @@ static int measure(struct store *s, struct error *e)
 	}
 	report("state change, committed", apply, n);
 	report("event, committed", event, LIVES);
-	report("pick a ready VM", pick, LIVES);
 	return 0;
 }
 

@@ -254,34 +254,6 @@ static void test_apply_reasons(void **state)
 	assert_string_equal(row.reason, "reason");
 }
 
-static void test_pick(void **state)
-{
-	CLEANUP(store_freep) struct store *s = open_store(state);
-	struct error e = ERROR_INIT;
-	struct vm_row row = {.name = "untouched"};
-
-	assert_fails(store_pick_ready(s, "default", NULL, &row, &e), ENOENT, &e, "pool default");
-	add_vm(s, "plain");
-	assert_int_equal(
-		store_pick_ready(s, "", "", &row, &e), -ENOENT); /* a VM of no pool is not one of pool "" */
-	(void)bring_to(s, "c", STATE_COLD);
-	assert_fails(store_pick_ready(s, "default", "", &row, &e), EAGAIN, &e, "ready now");
-	assert_string_equal(row.name, "untouched");
-	(void)bring_to(s, "b", STATE_READY);
-	(void)bring_to(s, "a", STATE_READY);
-	assert_ok(store_pick_ready(s, "default", NULL, &row, &e), &e);
-	assert_string_equal(row.name, "b"); /* ready for longer */
-	assert_ok(store_pick_ready(s, "default", "a", &row, &e), &e);
-	assert_string_equal(row.name, "a");
-	assert_ok(store_pick_ready(s, NULL, "a", &row, &e), &e);
-	assert_fails(store_pick_ready(s, "default", "c", &row, &e), EBUSY, &e, "COLD");
-	assert_fails(store_pick_ready(s, "default", "z", &row, &e), ENOENT, &e, "no VM z");
-	assert_fails(store_pick_ready(s, "gpu", "a", &row, &e), ENOENT, &e, "not in pool gpu");
-	(void)go(s, "b", HAPPENING_LEASE);
-	assert_ok(store_pick_ready(s, "default", NULL, &row, &e), &e);
-	assert_string_equal(row.name, "a");
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_folder_setup, test_folder_teardown)
@@ -293,7 +265,6 @@ int main(void)
 		TEST(test_raise_generation),
 		TEST(test_apply_every_pair),
 		TEST(test_apply_reasons),
-		TEST(test_pick),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

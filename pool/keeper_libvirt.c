@@ -1,0 +1,48 @@
+/*
+ * Is libvirt there? While it is not, nothing new is started. What fails in the first KEEPER_OUTAGE_MS without it is nobody's
+ * failure: it waits, and is done when libvirt answers.
+ */
+#include "linux/clock.h"
+#include "linux/log.h"
+#include "pool/keeper.h"
+#include <errno.h>
+
+/* Libvirt is back: what waited for it, or had failed without it, is done now. */
+static void go_on(struct keeper_vm *v)
+{
+	if (!v->retry || (v->row.state != STATE_RESETTING && v->row.state != STATE_KEPT && !v->row.removing))
+		return;
+	keeper_retry(v, 0);
+	keeper_settle(v);
+}
+
+void libvirt_is(struct keeper *k, bool connected, const char *why)
+{
+	if (k->connected != connected) {
+		if (connected)
+			log_info("libvirt answers");
+		else
+			log_warning("libvirt does not answer (%s); nothing is started until it does", why);
+	}
+	k->connected = connected;
+	if (!connected && !k->outage_us)
+		k->outage_us = clock_boot_us();
+	if (connected && k->outage_us) {
+		k->outage_us = 0;
+		for (size_t i = 0; i < k->n_vms; i++)
+			go_on(k->vms[i]);
+	}
+	keeper_kick(k);
+}
+
+void libvirt_lost(struct keeper *k, const char *why)
+{
+	libvirt_is(k, false, why);
+}
+
+uint64_t libvirt_grace_ms(const struct keeper *k)
+{
+	uint64_t spent = (clock_boot_us() - k->outage_us) / 1000;
+
+	return k->outage_us && spent < KEEPER_OUTAGE_MS ? KEEPER_OUTAGE_MS - spent : 0;
+}
