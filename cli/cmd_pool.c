@@ -78,7 +78,7 @@ static int pool_repair(int argc, char **argv)
 	};
 	const struct cli_usage usage = {"boxery-host pool repair", "NAME",
 			"Resets a BROKEN or KEPT VM, drops what was kept of it, and lets the pool try it again. 'pool show NAME'\n"
-			"says why it is broken.", options, ARRAY_SIZE(options), 1, 1};
+			"says why it is broken. A VM that starts cold only, because its warm starts failed, is started warm again.", options, ARRAY_SIZE(options), 1, 1};
 
 	return pool_change(argc, argv, &usage, KEEPER_POOL_REPAIR, &wait, KEEPER_FLAG_WAIT);
 }

@@ -31,7 +31,8 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 	json_array_foreach(vms, i, vm)
 	{
 		char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX], age[CLI_DURATION_MAX], trouble[ERROR_TEXT_MAX],
-				why[2 * ERROR_TEXT_MAX + 8];
+				warm[ERROR_TEXT_MAX] = "", why[3 * ERROR_TEXT_MAX + 64];
+		bool cold_only = json_is_true(json_object_get(vm, "cold_only"));
 		json_int_t age_ms = json_integer_value(json_object_get(vm, "age_ms"));
 		const char *cells[ARRAY_SIZE(keys)];
 
@@ -42,7 +43,11 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 					 json_text(vm, "since", scratch[4], sizeof(scratch[4]));
 		/* What went wrong last, and what is wrong right now. */
 		(void)json_text(vm, "trouble", trouble, sizeof(trouble));
-		(void)str_format(why, "%s%s%s", scratch[10], scratch[10][0] && trouble[0] ? "; now " : "", trouble);
+		if (cold_only)
+			(void)json_text(vm, "warm_reason", warm, sizeof(warm));
+		(void)str_format(why, "%s%s%s%s%s%s", scratch[10], scratch[10][0] && trouble[0] ? "; now " : "", trouble,
+				cold_only && (scratch[10][0] || trouble[0]) ? "; " : "",
+				cold_only ? "starts cold only, warm starts failed: " : "", warm);
 		cells[10] = why;
 		table_add(table, cells);
 	}

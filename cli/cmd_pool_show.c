@@ -82,6 +82,18 @@ static void print_field(const char *title, const json_t *vm, const char *key, co
 		printf("%-10s %s\n", title, text[0] ? text : nothing);
 }
 
+static void print_warm_failures(const json_t *vm)
+{
+	json_int_t failures = json_integer_value(json_object_get(vm, "warm_failures"));
+	bool cold_only = json_is_true(json_object_get(vm, "cold_only"));
+	char reason[ERROR_TEXT_MAX];
+
+	if (failures)
+		printf("%-10s %s%" JSON_INTEGER_FORMAT " of its warm starts in a row %s failed, the last in step %s\n", "starts",
+				cold_only ? "cold only: " : "warm; ", failures, failures == 1 ? "has" : "have",
+				json_text(vm, "warm_reason", reason, sizeof(reason)));
+}
+
 static void print_vm(const json_t *vm)
 {
 	const char *state = json_string_value(json_object_get(vm, "state"));
@@ -101,6 +113,7 @@ static void print_vm(const json_t *vm)
 	print_field("under way", vm, "work", NULL);
 	if (attempts)
 		printf("%-10s %" JSON_INTEGER_FORMAT " in a row\n", "failures", attempts);
+	print_warm_failures(vm);
 	print_field("at step", vm, "step", NULL);
 	print_field("reason", vm, "reason", NULL);
 	print_field("trouble", vm, "trouble", NULL);
@@ -125,6 +138,8 @@ static void print_advice(const json_t *vm)
 	if (str_equal(state, "BROKEN"))
 		printf("\nTo look at it: boxery-host lease --broken %s\nTo try it again: boxery-host pool repair %s\n"
 		       "To give it up: boxery-host pool rm --force %s\n", name, name, name);
+	else if (json_is_true(json_object_get(vm, "cold_only")))
+		printf("\nTo have it started warm again: boxery-host pool repair %s\n", name);
 	if (str_equal(state, "KEPT"))
 		printf("\nTo put it back to work: boxery-host pool repair %s\n", name);
 }

@@ -31,6 +31,9 @@ struct keeper_vm {
 	uint64_t running_us;   /* when that was */
 	uint64_t remover;      /* client that wants to know when it is removed (row.removing) */
 	unsigned failed_removals; /* in a row, with nobody to be told */
+	unsigned blamed;       /* failures in a row that were put down to libvirt */
+	unsigned unread;       /* times in a row that its lease or its events could not be read */
+	bool unadopted;        /* DELIVERED by an earlier keeper, and its events could not be read yet */
 	uint64_t asker;        /* client whose request the next effect serves */
 	uint64_t awaiter;      /* client that wants to know when it has come to awaited, and the request it asked with */
 	uint32_t awaiter_seq;
@@ -154,6 +157,8 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 void keeper_note(struct keeper_vm *v, enum vm_happening what, const char *reason); /* of this life; errors are logged */
 void keeper_retry(struct keeper_vm *v, uint64_t in_ms);  /* nothing is begun before; then keeper_settle() */
 void keeper_settle(struct keeper_vm *v);                 /* whatever the state is: sees to it that something moves it on */
+/* What the store has of its lease cannot be read now: keeper_settle() tries it again, and after KEEPER_UNREAD_MAX times it is a doubt. */
+void keeper_unread(struct keeper_vm *v, const char *what, const struct error *why);
 void keeper_record(struct keeper_vm *v, const char *kind, const char *text, uint64_t took_us); /* an event row */
 uint64_t keeper_backoff_ms(int32_t attempts);
 /* STOPPED or DOUBT, which count as a failed start when the VM has only just become READY. */
@@ -170,9 +175,9 @@ void effect_start(struct keeper_vm *v);
 void effect_reset(struct keeper_vm *v);
 void effect_halt(struct keeper_vm *v);
 void effect_capture(struct keeper_vm *v);
+bool starts_cold_only(const struct keeper_vm *v); /* warm has failed too often; a repair tries it again */
+bool starts_warm(const struct keeper_vm *v);      /* while STARTING: was started so; else: would be */
 uint64_t start_timeout_ms(const struct keeper_vm *v); /* what boxery-vm is given for it */
-/* Libvirt has just gone: no failure of the VM's, and its next try waits. A libvirt that stays away is one. */
-bool libvirt_to_blame(struct keeper *k, const struct error *e);
 int life_check(const struct vm_result *res, struct error *e); /* a host key and an address */
 
 /* keeper_host.c: may this VM be started on this host now? -ENOMEM, -ENOSPC with a sentence. */
@@ -213,6 +218,11 @@ void libvirt_is(struct keeper *k, bool connected, const char *why);
 /* An operation could not reach libvirt. The next listing says that it is back. */
 void libvirt_lost(struct keeper *k, const char *why);
 uint64_t libvirt_grace_ms(const struct keeper *k); /* what needs libvirt waits so long before its failure counts; 0: it does not */
+/*
+ * Libvirt has just gone: no failure of the VM's, and its next try waits. One that stays away is a failure, and so is one that
+ * comes back and refuses the same VM again and again: then e says so as well.
+ */
+bool libvirt_to_blame(struct keeper_vm *v, struct error *e);
 
 /* keeper_reconcile.c */
 /* Compares libvirt's listing with the store. What began after floor_us cannot be judged by it. */
@@ -220,6 +230,7 @@ void keeper_reconcile(struct keeper *k, const struct listing *l, uint64_t floor_
 
 /* keeper_adopt.c */
 int adopt_all(struct keeper *k, struct error *e); /* at start-up, before the first request */
+void adopt_delivered(struct keeper_vm *v); /* was its delivery cut off? again, when that could not be read */
 
 /* keeper_server.c */
 int server_lock(struct keeper *k, struct error *e); /* first of all: -EBUSY when another keeper runs */

@@ -10,7 +10,9 @@
  *   READY, DELIVERED, BUSY        kept until the first listing judges them; of another boot of the host: reset now, no domain
  *                                 survives that
  *   DELIVERED without the         a delivery was cut off: nobody can say whether the guest has the secret. Reset.
- *   event "delivered"
+ *   event "delivered", or
+ *   with events that cannot
+ *   be read
  *   PLAIN, COLD, BROKEN           as they are
  *
  * A VM that an admin wanted gone is removed, whatever its state: half of it may be.
@@ -41,8 +43,11 @@ static int see(void *userdata, const struct event_row *v)
 	return 0;
 }
 
-/* The row "delivered" is younger than the commit's. If that one is forgotten already (only so many are kept), it proves nothing. */
-static void adopt_delivered(struct keeper_vm *v)
+/*
+ * The row "delivered" is younger than the commit's. If that one is forgotten already (only so many are kept), it proves nothing.
+ * Events that cannot be read prove nothing either, but they may be readable in a moment.
+ */
+void adopt_delivered(struct keeper_vm *v)
 {
 	const struct store_detail cut_off = {.step = "deliver", .reason = "the keeper ended in the middle of its delivery",
 			.outcome = "delivery-failed"};
@@ -50,9 +55,10 @@ static void adopt_delivered(struct keeper_vm *v)
 	struct error e = ERROR_INIT;
 
 	if (store_event_each(v->k->store, NULL, v->row.lease, KEEPER_HISTORY_MAX, see, &seen, &e) < 0)
-		log_vm(LOG_ERR, v->row.name, v->row.lease, "%s", e.text);
+		keeper_unread(v, "the history of its delivery", &e);
 	else if (seen.committed && !seen.delivered)
 		(void)keeper_apply(v, v->row.generation, HAPPENING_DOUBT, &cut_off, &e);
+	v->unadopted = e.code != 0 && v->row.state == STATE_DELIVERED;
 }
 
 /* Of another boot nobody can say what is left of its time. */

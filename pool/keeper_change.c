@@ -76,6 +76,14 @@ static void tell(struct keeper_vm *v, enum vm_state from, enum vm_happening what
 	keeper_progress(v, 0, text);
 }
 
+static void tell_cold_only(struct keeper_vm *v)
+{
+	log_vm(LOG_ALERT, v->row.name, NULL, "is started cold from now on, which takes longer: %d warm starts in a row have failed, the "
+			"last in step %s; 'boxery-host pool repair %s' tries it warm again", v->row.warm_failures,
+			v->row.warm_reason, v->row.name);
+	keeper_record(v, "cold-only", v->row.warm_reason, 0);
+}
+
 void keeper_await(struct keeper_vm *v, struct client *c, enum vm_state awaited)
 {
 	v->awaiter = c->id;
@@ -199,6 +207,11 @@ static bool is_kept_end(const struct keeper_vm *v, enum vm_happening what)
 /* A life is over: what was known of it is not known of the next. */
 static void forget_life(struct keeper_vm *v)
 {
+	/* That its job runs says more about a delivery than any event. */
+	if (v->row.state != STATE_DELIVERED) {
+		v->unread = 0;
+		v->unadopted = false;
+	}
 	if (state_has_lease(v->row.state) || v->row.state == STATE_READY)
 		return;
 	free(v->trouble);
@@ -214,9 +227,11 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	char lease[LEASE_ID_MAX], overlay[sizeof(v->k->conf.image_dir) + VM_NAME_MAX + sizeof("/run/.qcow2")];
 	struct state_change change = {0}, probe;
 	struct vm_row row = {0};
+	bool cold_only;
 	int r;
 
 	d.cause = what;
+	d.warm = what == HAPPENING_START && starts_warm(v);
 	if (is_kept_end(v, what)) {
 		what = HAPPENING_KEEP;
 		if (str_format(overlay, "%s/run/%s.qcow2", v->k->conf.image_dir, v->row.name) == 0)
@@ -243,12 +258,15 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	if (r == 0)
 		return 0;
 	KILL_POINT_OF("after", happening_to_string(what));
+	cold_only = starts_cold_only(v);
 	v->row = row;
 	v->entered_us = clock_boot_us();
 	drop_work(v, d.reason ? d.reason : happening_to_string(what));
 	forget_life(v);
 	lease_load(v);
 	tell(v, from, what, d.cause, row.lease[0] ? row.lease : lease, d.reason ? d.reason : "");
+	if (!cold_only && starts_cold_only(v))
+		tell_cold_only(v);
 	follow(v, &change, what, d.reason ? d.reason : "");
 	keeper_kick(v->k);
 	return 1;
@@ -293,12 +311,28 @@ void keeper_life_ended(struct keeper_vm *v, uint64_t generation, enum vm_happeni
 	(void)keeper_apply(v, generation, what, &d, &e);
 }
 
+void keeper_unread(struct keeper_vm *v, const char *what, const struct error *why)
+{
+	log_vm(LOG_ERR, v->row.name, v->row.lease, "%s cannot be read: %s", what, why->text);
+	v->unread++;
+	keeper_retry(v, KEEPER_COMMIT_RETRY_MS);
+}
+
 static void settle_lease(struct keeper_vm *v)
 {
-	if (v->bound_client && !client_find(v->k, v->bound_client))
+	char reason[128];
+
+	if (v->bound_client && !client_find(v->k, v->bound_client)) {
 		keeper_note(v, HAPPENING_HOLDER_LOST, "its holder's connection ended");
-	else
+	} else if (v->unread >= KEEPER_UNREAD_MAX) {
+		(void)str_format(reason, "what the database has of its lease could not be read %u times in a row; keeper.log says why",
+				v->unread);
+		keeper_note(v, HAPPENING_DOUBT, reason);
+	} else {
+		if (v->unadopted)
+			adopt_delivered(v);
 		lease_watch_expiry(v);
+	}
 }
 
 void keeper_settle(struct keeper_vm *v)

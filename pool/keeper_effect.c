@@ -89,13 +89,6 @@ static void plain_started(struct keeper_vm *v, const struct op *op, const struct
 	client_reply_ok(c, v);
 }
 
-bool libvirt_to_blame(struct keeper *k, const struct error *e)
-{
-	if (e->code == ECONNREFUSED)
-		libvirt_lost(k, e->text);
-	return e->code && libvirt_grace_ms(k) > 0;
-}
-
 /* What could only fail is not begun. */
 static bool waits_for_libvirt(struct keeper_vm *v)
 {
@@ -145,20 +138,28 @@ static void start_done(struct op *op, const struct error *cause)
 
 		v->running = v->confirmed = true;
 		v->running_us = clock_boot_us();
+		v->blamed = 0;
 		(void)keeper_apply(v, v->row.generation, HAPPENING_STARTED, &d, &e);
 	} else {
+		const bool blame = cause->code && libvirt_to_blame(v, &e);
 		struct store_detail d = failure(op, &e);
 		struct error commit = ERROR_INIT;
 
-		(void)keeper_apply(v, v->row.generation,
-				libvirt_to_blame(v->k, cause) ? HAPPENING_INTERRUPTED : HAPPENING_START_FAILED, &d, &commit);
+		(void)keeper_apply(v, v->row.generation, blame ? HAPPENING_INTERRUPTED : HAPPENING_START_FAILED, &d, &commit);
 	}
 }
 
-/* After a warm start, or a life out of one, has failed the next attempt is a cold one. */
-static bool starts_warm(const struct keeper_vm *v)
+bool starts_cold_only(const struct keeper_vm *v)
 {
-	return v->row.state != STATE_PLAIN && v->row.attempts == 0 &&
+	return v->row.warm_failures >= KEEPER_WARM_FAILURES_MAX;
+}
+
+/* After a warm start, or a life out of one, has failed the next attempt is a cold one. */
+bool starts_warm(const struct keeper_vm *v)
+{
+	if (v->row.state == STATE_STARTING)
+		return v->row.warm;
+	return v->row.state != STATE_PLAIN && v->row.attempts == 0 && !starts_cold_only(v) &&
 			pool_settings(v->k, v->row.pool)->start == POOL_START_WARM;
 }
 
@@ -200,26 +201,26 @@ void effect_start(struct keeper_vm *v)
 	op_queue(op, v);
 }
 
-static void reset_done(struct op *op, const struct error *e)
+static void reset_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
-	struct store_detail d = failure(op, e);
-	struct error commit = ERROR_INIT;
+	struct error e = *cause, commit = ERROR_INIT;
+	struct store_detail d = failure(op, &e);
 
 	if (!v)
 		return;
-	if (libvirt_to_blame(v->k, e)) {
-		keeper_record(v, "libvirt", e->text, d.took_us);
+	if (libvirt_to_blame(v, &e)) {
+		keeper_record(v, "libvirt", e.text, d.took_us);
 		keeper_settle(v);
 		return;
 	}
-	if (e->code == 0) {
+	if (e.code == 0) {
 		d.step = d.reason = NULL;
 		d.evidence = op->request.flags & VM_FLAG_EVIDENCE ? op->result.text : NULL;
 		v->running = false;
 		v->running_us = clock_boot_us();
 	}
-	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d, &commit);
+	(void)keeper_apply(v, v->row.generation, e.code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d, &commit);
 }
 
 /*
@@ -236,6 +237,12 @@ static bool keeps_evidence(const struct keeper_vm *v)
 		return true;
 	return store_lease_get(v->k->store, v->row.lease, &lease, NULL) == 0 &&
 			(lease.delivered_wall_us == 0 || lease.registration == REGISTRATION_GONE);
+}
+
+/* What a life out of a memory image has failed of may be in the image: the next warm start makes another. */
+static bool drops_memory(const struct keeper_vm *v)
+{
+	return v->row.warm && v->row.warm_failures > 0;
 }
 
 static void begin_reset(struct keeper_vm *v, uint32_t flags, op_done_cb done)
@@ -258,22 +265,23 @@ static void begin_reset(struct keeper_vm *v, uint32_t flags, op_done_cb done)
 
 void effect_reset(struct keeper_vm *v)
 {
-	begin_reset(v, keeps_evidence(v) ? VM_FLAG_EVIDENCE : 0, reset_done);
+	/* Not both: the kept overlay stands on a layer of the image. */
+	begin_reset(v, keeps_evidence(v) ? VM_FLAG_EVIDENCE : drops_memory(v) ? VM_FLAG_DROP_MEMORY : 0, reset_done);
 }
 
-static void halt_done(struct op *op, const struct error *e)
+static void halt_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
-	struct store_detail d = failure(op, e);
-	struct error commit = ERROR_INIT;
+	struct error e = *cause, commit = ERROR_INIT;
+	struct store_detail d = failure(op, &e);
 
 	if (!v)
 		return;
-	if (libvirt_to_blame(v->k, e)) {
+	if (libvirt_to_blame(v, &e)) {
 		keeper_settle(v);
 		return;
 	}
-	if (e->code) {
+	if (e.code) {
 		/* Of a BROKEN VM nothing changes: whichever listing still shows its guest has it tried again. */
 		(void)keeper_apply(v, v->row.generation, HAPPENING_RESET_FAILED, &d, &commit);
 		return;

@@ -353,9 +353,13 @@ void lease_watch_expiry(struct keeper_vm *v)
 	}
 	if (v->expiry)
 		return;
-	if (store_lease_get(v->k->store, v->row.lease, &lease, &e) == 0)
-		(void)loop_timer(v->k->event, &v->expiry, lease_left_ms(v->k, &lease), on_expired, v, &e);
-	if (e.code) {
+	if (store_lease_get(v->k->store, v->row.lease, &lease, &e) < 0) {
+		keeper_unread(v, "its lease", &e);
+		return;
+	}
+	if (!v->unadopted)
+		v->unread = 0;
+	if (loop_timer(v->k->event, &v->expiry, lease_left_ms(v->k, &lease), on_expired, v, &e) < 0) {
 		log_vm(LOG_ERR, v->row.name, v->row.lease, "cannot watch the lease's end: %s", e.text);
 		keeper_retry(v, KEEPER_COMMIT_RETRY_MS);
 	}

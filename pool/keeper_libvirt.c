@@ -40,6 +40,20 @@ void libvirt_lost(struct keeper *k, const char *why)
 	libvirt_is(k, false, why);
 }
 
+bool libvirt_to_blame(struct keeper_vm *v, struct error *e)
+{
+	if (e->code == ECONNREFUSED)
+		libvirt_lost(v->k, e->text);
+	if (!e->code || libvirt_grace_ms(v->k) == 0)
+		return false;
+	if (v->blamed < KEEPER_BLAME_MAX) {
+		v->blamed++;
+		return true;
+	}
+	(void)error_wrap(e, "libvirt lists its domains, but has refused this VM more than %d times in a row", KEEPER_BLAME_MAX);
+	return false;
+}
+
 uint64_t libvirt_grace_ms(const struct keeper *k)
 {
 	uint64_t spent = (clock_boot_us() - k->outage_us) / 1000;

@@ -66,9 +66,12 @@
 #define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */
 #define KEEPER_WAKES_MAX 16 /* VMs woken at once, beside all that: somebody waits for each of them */
 #define KEEPER_WAKE_TRIES 3 /* VMs tried for one LEASE whose wait is over */
+#define KEEPER_WARM_FAILURES_MAX 3 /* in a row of lives that were started warm; then the VM starts cold until a repair */
 #define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */
 #define KEEPER_ENTRIES_MAX 4096 /* VM_ENTRYs one listing may have */
 #define KEEPER_READ_BATCH 64 /* messages read from one child before others have their turn */
+#define KEEPER_BLAME_MAX 3 /* failures in a row of one VM that are put down to libvirt, which answers in between; then they count */
+#define KEEPER_UNREAD_MAX 3 /* tries in a row to read what the database has of a life under a lease; then it is in doubt */
 #define KEEPER_STRANGERS_MAX 32 /* foreign names that are told; who has more has seen enough of them */
 #define KEEPER_DELIVER_PORT 22
 #define KEEPER_MEMORY_MIN_MIB 64

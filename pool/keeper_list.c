@@ -46,14 +46,15 @@ static json_t *vm_json(const struct keeper_vm *v)
 		waits = pool_standby_to_string(vm_sleeps(r) ? POOL_STANDBY_PAUSED : POOL_STANDBY_RUNNING);
 	wall_text(r->since_wall_us, since);
 	return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:s,s:b,s:s,s:s,s:s,s:s,s:I,"
-			 "s:s,s:I,s:s,s:s,s:s}", "name", r->name,
+			 "s:s,s:I,s:s,s:s,s:s,s:I,s:b,s:s}", "name", r->name,
 			"pool", r->pool, "image", r->image, "state", state_to_string(r->state), "generation",
 			(json_int_t)r->generation, "attempts", (json_int_t)r->attempts, "step", r->step, "reason", r->reason,
 			"slot", (json_int_t)r->slot, "cpus", (json_int_t)r->cpus, "memory_mib", (json_int_t)r->memory_mib,
 			"disk_gib", (json_int_t)r->disk_gib, "address", r->address, "host_key", r->host_key, "running",
 			v->running, "work", work_of(v), "lease", r->lease, "holder", v->holder, "since", since, "age_ms", age_ms,
 			"evidence", r->evidence, "kept_for_ms", (json_int_t)deadline_left_ms(v), "clean_of", r->clean_of, "trouble",
-			v->trouble ? v->trouble : "", "waits", waits);
+			v->trouble ? v->trouble : "", "waits", waits, "warm_failures", (json_int_t)r->warm_failures, "cold_only",
+			starts_cold_only(v), "warm_reason", r->warm_reason);
 }
 
 int serve_list(struct request *r, struct error *e)

@@ -160,6 +160,19 @@ int serve_pool_add(struct request *r, struct error *e)
 	return REPLY_LATER;
 }
 
+/* Nothing is wrong with it but its memory image, which went with the failures: the next start is warm again. */
+static int forgive_warm(struct keeper_vm *v, struct error *e)
+{
+	int r = store_vm_forgive_warm(v->k->store, v->row.name, e);
+
+	if (r < 0)
+		return r;
+	v->row.warm_failures = 0;
+	v->row.warm_reason[0] = '\0';
+	keeper_record(v, "warm-again", "an admin has asked for it", 0);
+	return 0;
+}
+
 int serve_pool_repair(struct request *r, struct error *e)
 {
 	struct keeper_vm *v = r->vm;
@@ -170,6 +183,8 @@ int serve_pool_repair(struct request *r, struct error *e)
 	if (v->row.state == STATE_MAINTENANCE && v->row.lease[0])
 		return error_set(e, EBUSY, "%s is being looked at by %s; 'boxery-host release %s' resets it", v->row.name, v->holder,
 				v->row.lease);
+	if (v->row.state != STATE_BROKEN && v->row.state != STATE_KEPT && v->row.warm_failures)
+		return forgive_warm(v, e);
 	if (v->row.state != STATE_BROKEN && v->row.state != STATE_KEPT)
 		return error_set(e, EALREADY, "%s is %s, not BROKEN; there is nothing to repair", v->row.name,
 				state_to_string(v->row.state));

@@ -65,6 +65,7 @@ static void woken(struct op *op, const struct error *cause)
 	struct store_detail d = {.step = op->step, .took_us = clock_boot_us() - op->began_us};
 	struct error e = *cause;
 	struct client *c;
+	bool blame;
 
 	if (!v || v->row.generation != op->generation || v->row.state != STATE_LEASED)
 		return;
@@ -78,13 +79,15 @@ static void woken(struct op *op, const struct error *cause)
 	if (e.code) {
 		if (!d.step[0])
 			d.step = "wake";
+		blame = cause->code && libvirt_to_blame(v, &e);
 		d.reason = e.text;
 		record_steps(op);
-		wake_failed(v, op->client, libvirt_to_blame(v->k, cause) ? HAPPENING_INTERRUPTED : HAPPENING_WAKE_FAILED, &d);
+		wake_failed(v, op->client, blame ? HAPPENING_INTERRUPTED : HAPPENING_WAKE_FAILED, &d);
 		return;
 	}
 	c = client_find(v->k, op->client);
 	v->running_us = clock_boot_us();
+	v->blamed = 0;
 	log_vm(LOG_INFO, v->row.name, v->row.lease, "is awake");
 	if (lease_hand_over(c, v, &e) < 0)
 		client_reply_error(c, &e);

@@ -46,6 +46,13 @@ struct vm_row {
 	uint64_t generation;
 	int32_t attempts;
 	int32_t cleared; /* what READY made of attempts: a SHORT_LIFE or a WAKE_FAILED goes on from there */
+	/*
+	 * Failures in a row of lives that were started warm, and the last one in words. A cold life changes neither, or a VM whose
+	 * memory image is no good would go round for ever: warm fails, cold succeeds, and all is forgotten.
+	 */
+	int32_t warm_failures;
+	bool warm; /* this life, or the last one, was started warm */
+	char warm_reason[REASON_MAX];
 	char evidence[REASON_MAX];		 /* of BROKEN and KEPT: where the overlay is kept, or "" */
 	char step[STEP_MAX], reason[REASON_MAX]; /* of the last failure; cleared by READY */
 	char host_key[512], address[46];	 /* of this life; of one in standby "" until it is woken */
@@ -80,6 +87,7 @@ int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct e
 int store_vm_delete(
 	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease, or while others start from its clean state; history stays */
 int store_vm_set_removing(struct store *s, const char *name, bool removing, struct error *e);
+int store_vm_forgive_warm(struct store *s, const char *name, struct error *e); /* warm_failures = 0 */
 /*
  * A life newer than the recorded one was seen on the host (an older copy of the database came back): raises
  * the number so that it is never given out again. Never lowers it. The caller raises DOUBT next.
@@ -112,6 +120,7 @@ struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be N
 	/* what ends a lease: the holder's last word with RELEASE, a preliminary one with anything else */
 	const char *outcome;
 	const char *pool; /* HAPPENING_ADD: the pool to join */
+	bool warm; /* HAPPENING_START: this life is started warm */
 	const char *evidence; /* what makes a VM BROKEN or KEPT: where its overlay is */
 	enum vm_happening cause; /* HAPPENING_KEEP: what ended the lease */
 };

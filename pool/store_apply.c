@@ -28,6 +28,29 @@ static bool counts_from_cleared(enum vm_happening what)
 	return what == HAPPENING_SHORT_LIFE || what == HAPPENING_WAKE_FAILED;
 }
 
+/* A life that was started warm has failed, has lived, or somebody has dealt with the VM since. */
+static void count_warm(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
+	const struct state_change *c, struct vm_row *v)
+{
+	int32_t count = counts_from_cleared(what) ? before->cleared : before->attempts;
+	bool in_life = before->state == STATE_STARTING || before->state == STATE_READY || before->state == STATE_LEASED;
+	bool lived = what == HAPPENING_LEASE && before->warm && !vm_sleeps(before);
+	char text[STEP_MAX + REASON_MAX];
+
+	if (what == HAPPENING_START)
+		v->warm = d->warm;
+	if (lived || what == HAPPENING_REPAIR || what == HAPPENING_ADD || before->state == STATE_MAINTENANCE) {
+		v->warm_failures = 0;
+		v->warm_reason[0] = '\0';
+	} else if (before->warm && in_life && c->attempts > count) {
+		if (v->warm_failures < INT32_MAX)
+			v->warm_failures++;
+		(void)snprintf(text, sizeof(text), "%s%s%s", given(d->step), given(d->step)[0] ? ": " : "",
+			given(d->reason)[0] ? d->reason : happening_to_string(what));
+		inform(v->warm_reason, text);
+	}
+}
+
 /* What the row will be. */
 static void next_row(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
 	const struct state_change *c, const char *boot_id, struct vm_row *v)
@@ -41,6 +64,7 @@ static void next_row(const struct vm_row *before, enum vm_happening what, const 
 	/* A life that was ended by anything but itself is no part of a row of failures; one that sleeps has yet to begin. */
 	if (what != HAPPENING_LEASE || !vm_sleeps(before))
 		v->cleared = what == HAPPENING_STARTED ? before->attempts : 0;
+	count_warm(before, what, d, c, v);
 	if (c->new_generation) {
 		v->generation++;
 		v->host_key[0] = v->address[0] = '\0';
@@ -69,7 +93,8 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 	static const char sql[] =
 		"UPDATE vms SET state = ?2, generation = ?3, attempts = ?4, step = ?5, reason = ?6,"
 		" host_key = ?7, address = ?8, pool = ?9, since_event = ?10, since_boot_us = ?11,"
-		" since_wall_us = ?12, since_boot_id = ?13, cleared = ?14, evidence = ?15 WHERE name = ?1";
+		" since_wall_us = ?12, since_boot_id = ?13, cleared = ?14, evidence = ?15, warm = ?16,"
+		" warm_failures = ?17, warm_reason = ?18 WHERE name = ?1";
 	CLEANUP_QUERY struct query q = {0};
 
 	int r = query_start(&q, s, sql, e);
@@ -90,6 +115,9 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 	query_text(&q, v->since_boot_id);
 	query_u64(&q, (uint64_t)v->cleared);
 	query_text(&q, v->evidence);
+	query_u64(&q, v->warm);
+	query_u64(&q, (uint64_t)v->warm_failures);
+	query_text(&q, v->warm_reason);
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
 }

@@ -173,6 +173,13 @@ static const char *const steps[] = {
 	/* 4: how the VMs of a pool start, and how they wait. */
 	("ALTER TABLE pools ADD COLUMN start TEXT NOT NULL DEFAULT 'warm' CHECK (start IN ('warm', 'cold'));\n"
 	 "ALTER TABLE pools ADD COLUMN standby TEXT NOT NULL DEFAULT 'paused' CHECK (standby IN ('paused', 'running'));\n"),
+
+	/* 5: warm lives that fail are counted on their own. What waits without a key was started warm. */
+	("ALTER TABLE vms ADD COLUMN warm INTEGER NOT NULL DEFAULT 0 CHECK (warm IN (0, 1));\n"
+	 "ALTER TABLE vms ADD COLUMN warm_failures INTEGER NOT NULL DEFAULT 0"
+	 " CHECK (warm_failures BETWEEN 0 AND 2147483647);\n"
+	 "ALTER TABLE vms ADD COLUMN warm_reason TEXT NOT NULL DEFAULT '' CHECK (length(warm_reason) <= 511);\n"
+	 "UPDATE vms SET warm = 1 WHERE state IN ('READY', 'LEASED') AND host_key = '';\n"),
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
 

@@ -6,7 +6,7 @@
 
 #define VM_COLUMNS                                                                                           \
 	"v.name, v.pool, v.image, v.clean_of, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, "           \
-	"v.generation, v.attempts, v.cleared, v.step,"                                                       \
+	"v.generation, v.attempts, v.cleared, v.warm, v.warm_failures, v.warm_reason, v.step,"                                                       \
 	" v.reason, v.evidence, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
 	"v.removing, coalesce(l.id, '')"
 #define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
@@ -28,6 +28,9 @@ static int read_row(struct query *q, void *row, struct error *e)
 	v->generation = query_get_u64(q);
 	v->attempts = (int32_t)query_get_u64(q);
 	v->cleared = (int32_t)query_get_u64(q);
+	v->warm = query_get_u64(q) != 0;
+	v->warm_failures = (int32_t)query_get_u64(q);
+	query_get_text(q, v->warm_reason, sizeof(v->warm_reason));
 	query_get_text(q, v->step, sizeof(v->step));
 	query_get_text(q, v->reason, sizeof(v->reason));
 	query_get_text(q, v->evidence, sizeof(v->evidence));
@@ -261,6 +264,19 @@ int store_vm_set_removing(struct store *s, const char *name, bool removing, stru
 	return r == 0 ? error_set(e, ENOENT, "there is no VM %s", name) : r < 0 ? r : 0;
 }
 
+int store_vm_forgive_warm(struct store *s, const char *name, struct error *e)
+{
+	static const char sql[] = "UPDATE vms SET warm_failures = 0, warm_reason = '' WHERE name = ?1";
+	CLEANUP_QUERY struct query q = {0};
+	int r = query_start(&q, s, sql, e);
+
+	if (r < 0)
+		return r;
+	query_text(&q, name);
+	r = query_run(&q, e);
+	return r == 0 ? error_set(e, ENOENT, "there is no VM %s", name) : r < 0 ? r : 0;
+}
+
 int store_vm_raise_generation(struct store *s, const char *name, uint64_t generation, struct error *e)
 {
 	static const char sql[] =
@@ -326,7 +342,8 @@ int store_vm_woken(struct store *s, const char *name, uint64_t generation, const
 	const struct event_row *steps, size_t n_steps, struct error *e)
 {
 	static const char sql[] =
-		"UPDATE vms SET host_key = ?3, address = ?4, cleared = 0 WHERE name = ?1 AND generation = ?2"
+		"UPDATE vms SET host_key = ?3, address = ?4, cleared = 0, warm_failures = 0, warm_reason = ''"
+		" WHERE name = ?1 AND generation = ?2"
 		" AND state = 'LEASED' AND host_key = ''";
 	CLEANUP_TRANSACTION struct transaction t = {0};
 

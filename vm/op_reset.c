@@ -189,7 +189,15 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	}
 	if (r == 0)
 		r = host_sweep(h, q->name, e);
-	return r < 0 ? r : warm_sweep(h, q->name, e);
+	if (r == 0)
+		r = warm_sweep(h, q->name, e);
+	if (r < 0 || !(q->flags & VM_FLAG_DROP_MEMORY) || q->flags & (VM_FLAG_HALT | VM_FLAG_EVIDENCE))
+		return r;
+	host_step_begin(h, "memory");
+	r = warm_drop(h, q->name, e);
+	if (r == 0)
+		host_step_done(h, "image dropped: a life out of it has failed");
+	return r;
 }
 
 int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)

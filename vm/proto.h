@@ -29,6 +29,8 @@
  *                                            result text: the path of the kept file, "" when there is none;
  *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is.
  *                                            With either flag the result's text is the path of what is kept, or "not kept: why"
+ *                                            VM_FLAG_DROP_MEMORY, ignored beside those two: the memory image of the VM goes as
+ *                                            well, so that its next warm start captures another
  * VM_GRANT    name, generation, key_line     adds one ssh public key to root's keys of a READY guest, through the agent
  * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms
  * VM_CAPTURE  name                           plain VM that is off, as are those with clean_of NAME: its disk becomes images/NAME@boxery-clean/, read-only, bound to
@@ -85,6 +87,7 @@ enum vm_flag {
 	VM_FLAG_HALT = 1 << 3,
 	VM_FLAG_WARM = 1 << 4,
 	VM_FLAG_STANDBY = 1 << 5,
+	VM_FLAG_DROP_MEMORY = 1 << 6,
 };
 
 struct vm_request {

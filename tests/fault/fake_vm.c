@@ -187,6 +187,10 @@ static int do_reset(void)
 		(void)snprintf(res.text, sizeof(res.text), "/images/broken/%s.qcow2", q.name);
 	}
 	remove_file("run");
+	if (q.flags & VM_FLAG_DROP_MEMORY) {
+		step("memory", "image dropped");
+		world_log("dropped.log", "%s %" PRIu64 "\n", q.name, q.generation);
+	}
 	return 0;
 }
 

@@ -379,6 +379,38 @@ class Life(Case):
             self.assertNotIn("START_FAILED", kinds)
         self.assertLessEqual(resets, 2 * (4 + 1 + len(names)))  # two lines each; and nobody tried in vain again and again
 
+    def test_libvirt_that_lists_and_refuses_starts(self):
+        """It answers, so the outage is over each time; it is not waited for without end."""
+        w = self.w
+        w.pool_vm("one", "two")
+        w.script("START-one", "fail 111 create Connection refused")
+        w.call("RELEASE", lease=w.lease(name="one")["lease"])
+        v = w.await_state("one", "BROKEN", timeout=30)
+        self.assertEqual(v["step"], "create")
+        self.assertEqual(v["reason"], "libvirt lists its domains, but has refused this VM more than 3 times in a row: Connection refused")
+        kinds = [e["kind"] for e in w.history(name="one")]
+        self.assertEqual((kinds.count("INTERRUPTED"), kinds.count("START_FAILED")), (3, 3))
+        until(lambda: w.state("two") == "READY")
+        w.script("START-one", None)
+        w.call("POOL_REPAIR", name="one", flags=WAIT)
+        # One that works in between begins the row anew.
+        w.script("START-one", "once fail 111 create Connection refused")
+        w.call("RELEASE", lease=w.lease(name="one")["lease"])
+        until(lambda: (v := w.vms()["one"])["state"] == "READY" and v["generation"] > 7)
+        self.assertNotIn("START_FAILED", [e["kind"] for e in w.history(name="one")][len(kinds):])
+
+    def test_libvirt_that_lists_and_refuses_resets(self):
+        w = self.w
+        w.pool_vm("one")
+        w.script("RESET-one", "fail 111 destroy Connection refused")
+        w.call("RELEASE", lease=w.lease()["lease"])
+        v = w.await_state("one", "BROKEN", timeout=30)
+        self.assertEqual((v["step"], v["lease"]), ("destroy", ""))
+        self.assertRegex(v["reason"], "refused this VM more than 3 times in a row: Connection refused")
+        w.script("RESET-one", None)
+        w.call("POOL_REPAIR", name="one", flags=WAIT)
+        self.assertEqual(w.running("one"), w.vms()["one"]["generation"])
+
     def test_guest_of_a_broken_vm_is_ended_when_libvirt_is_back(self):
         w = self.w
         w.pool_vm("one", "two")

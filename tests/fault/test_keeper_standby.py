@@ -110,6 +110,10 @@ class Standby(Case):
                     w.call("RELEASE", lease=w.lease(name="one")["lease"])
                     self.again("one", generation + 1)
                 self.assertEqual(w.vms()["one"]["waits"], "paused", i)
+                # A warm life that works: the next failure is the first again.
+                generation = w.vms()["one"]["generation"]
+                w.call("RELEASE", lease=w.lease(name="one")["lease"])
+                self.again("one", generation + 1)
 
     def heard(self, c):
         """Progress so far, without waiting for the answer."""
@@ -178,6 +182,79 @@ class Standby(Case):
         generation = w.vms()["one"]["generation"]
         self.refused(11, "could not be woken", w.lease)
         self.assertEqual(self.again("one", generation + 2)["waits"], "running")
+
+    def start_kinds(self):
+        return [x.split()[2] for x in self.w.lines("starts.log")]
+
+    def warm_failures(self):
+        v = self.w.vms()["one"]
+        return v["warm_failures"], v["cold_only"], v["attempts"]
+
+    def cold_life(self, generation):
+        """It is READY after a failure; its cold life works."""
+        self.assertEqual(self.again("one", generation)["waits"], "running")
+        self.w.call("RELEASE", lease=self.w.lease()["lease"])
+        return self.again("one", generation + 1)
+
+    def test_wake_that_never_works(self):
+        """... ends: three times a cold life comes between, then there are only cold ones."""
+        w = self.w
+        w.pool_vm("one")
+        w.script("WAKE-one", "fail 5 agent it does not answer")
+        for i in (1, 2, 3):
+            self.refused(11, "one could not be woken: it does not answer", w.lease)
+            v = self.cold_life(2 * i)
+            self.assertEqual(v["waits"], "running" if i == 3 else "paused")
+            self.assertEqual(self.warm_failures(), (i, i == 3, 0))
+            self.assertEqual(v["warm_reason"], "agent: it does not answer")
+        self.assertEqual(self.start_kinds(), ["warm", "cold", "warm", "cold", "warm", "cold", "cold"])
+        self.assertEqual(w.lines("dropped.log"), ["one 1", "one 3", "one 5"])  # no image is tried twice
+        self.assertEqual(self.kinds(name="one").count("cold-only"), 1)
+        self.assertEqual(w.log().count("is started cold from now on"), 1)
+        self.assertIn("3 warm starts in a row have failed, the last in step agent: it does not answer; 'boxery-host pool repair one'",
+                      w.log())
+        w.kill()
+        w.start()  # not forgotten
+        w.call("RELEASE", lease=w.lease(wait_ms=5000)["lease"])
+        self.assertEqual(self.again("one", 8)["waits"], "running")
+        # An admin has mended it.
+        w.script("WAKE-one", None)
+        w.call("POOL_REPAIR", name="one")
+        self.assertEqual(self.warm_failures(), (0, False, 0))
+        self.refused(114, "nothing to repair", w.call, "POOL_REPAIR", name="one")
+        w.call("RELEASE", lease=w.lease()["lease"])
+        self.assertEqual(self.again("one", 9)["waits"], "paused")
+        w.call("RELEASE", lease=w.lease()["lease"])
+        self.assertEqual(self.again("one", 10)["waits"], "paused")
+        self.assertEqual(w.lines("dropped.log"), ["one 1", "one 3", "one 5"])
+
+    def test_warm_start_that_never_works(self):
+        w = self.w
+        w.pool_vm("one")
+        for i in (1, 2, 3):
+            w.script("START-one", "once fail 5 restore it cannot be restored")
+            w.call("RELEASE", lease=w.lease()["lease"])  # the first time of a warm life, then of cold ones
+            self.assertEqual(self.again("one", 2 * i + 1)["waits"], "running")
+            self.assertEqual(self.warm_failures(), (i, i == 3, 0))
+        self.assertEqual(w.lines("dropped.log"), ["one 2", "one 4", "one 6"])
+        w.call("RELEASE", lease=w.lease()["lease"])
+        self.assertEqual(self.again("one", 8)["waits"], "running")
+        self.assertEqual(self.start_kinds(), ["warm", "cold", "cold", "cold", "cold"])  # the failed ones came to nothing
+
+    def test_what_counts_as_a_warm_failure(self):
+        w = self.w
+        w.pool_vm("one")
+        w.script("WAKE-one", "once fail 5 agent no")
+        self.refused(11, "could not be woken", w.lease)
+        self.assertEqual(self.cold_life(2)["waits"], "paused")
+        self.assertEqual(self.warm_failures(), (1, False, 0))
+        w.script("WAKE-one", "once fail 111 connect not now")  # libvirt's failure, not the VM's
+        self.refused(11, "could not be woken", w.lease)
+        self.assertEqual(self.again("one", 4)["waits"], "paused")
+        self.assertEqual(self.warm_failures(), (1, False, 0))
+        w.call("RELEASE", lease=w.lease()["lease"])  # it wakes: all is well again
+        self.again("one", 5)
+        self.assertEqual(self.warm_failures(), (0, False, 0))
 
     def test_who_asked_first_comes_first(self):
         w = self.w

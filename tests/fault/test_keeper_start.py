@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import subprocess
 
-from keeper_world import BIND, LOOK, Case, Gone, Refused, WAIT, main, memfd, time, until
+from keeper_world import ALL, BIND, LOOK, Case, Gone, Refused, WAIT, main, memfd, time, until
 
 HOST = os.environ["BOXERY_HOST"]
 
@@ -157,6 +157,72 @@ class Adopt(Case):
         w.start()
         until(lambda: w.running("ready") == 2 and w.running("busy") == 2)
         self.refused(114, "STOPPED", w.call, "RELEASE", lease=lease)
+
+    def edit(self, sql, *values):
+        """With the keeper dead; the row is one that no check of the database's finds, and that no program of ours can have written."""
+        db = sqlite3.connect(self.w.path("state/boxery.db"))
+        db.execute(sql, values)
+        db.commit()
+        db.close()
+
+    def unreadable_event(self, lease):
+        self.edit("INSERT INTO events (vm_id, wall_us, boot_us, vm, lease, generation, kind, text, took_us)"
+                  " SELECT vm_id, 1, 1, vm, lease, generation, ?, '', 0 FROM events WHERE lease = ? LIMIT 1", "\u00e9" * 31, lease)
+
+    def test_delivery_that_cannot_be_read_back(self):
+        """Nobody can say whether its guest has the secret: not kept for ever."""
+        w = self.w.start()
+        w.pool_vm("one", "two")
+        lease = w.lease(name="one")["lease"]
+        w.deliver(lease)
+        w.deliver(w.lease(name="two")["lease"])
+        w.kill()
+        self.unreadable_event(lease)
+        w.start()
+        until(lambda: w.running("one") == 2)
+        w.await_state("one", "READY")
+        ended = [x for x in w.call("LEASES", flags=ALL)["document"]["leases"] if x["lease"] == lease][0]
+        self.assertRegex(ended["end_reason"], "^DOUBT: what the database has of its lease could not be read 3 times in a row")
+        self.assertEqual(w.log().count("the history of its delivery cannot be read"), 3)
+        self.assertEqual((w.state("two"), w.running("two")), ("DELIVERED", 1))
+
+    def test_delivery_that_can_be_read_later(self):
+        w = self.w.start()
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.kill()
+        self.unreadable_event(lease)
+        w.start()
+        until(lambda: "the history of its delivery cannot be read" in w.log())
+        w.kill()
+        self.edit("DELETE FROM events WHERE took_us = 0 AND wall_us = 1")
+        w.start()
+        time.sleep(0.8)  # longer than all tries
+        self.assertEqual((w.state("one"), w.running("one")), ("DELIVERED", 1))
+
+    def test_job_that_runs_says_that_it_was_delivered(self):
+        w = self.w.start()
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.kill()
+        self.unreadable_event(lease)
+        w.start()
+        w.call("JOB_SEEN", lease=lease, text="build")
+        time.sleep(0.8)
+        self.assertEqual((w.state("one"), w.running("one")), ("BUSY", 1))
+
+    def test_lease_that_cannot_be_read_back(self):
+        w = self.w.start()
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.kill()
+        self.edit("UPDATE leases SET job = ? WHERE id = ?", "\u00e9" * 127, lease)
+        w.start()
+        until(lambda: w.running("one") == 2)
+        w.await_state("one", "READY")
 
     def test_another_generation_runs(self):
         w = self.w.start()

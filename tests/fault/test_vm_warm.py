@@ -7,7 +7,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from vm_driver import EIO, ENOTCONN, ESTALE, FORCE, KEY, PLAIN, STANDBY, WARM, DriverCase  # noqa: E402
+from vm_driver import DROP_MEMORY, EIO, EVIDENCE, ENOTCONN, ESTALE, FORCE, KEY, PLAIN, STANDBY, WARM, DriverCase  # noqa: E402
 
 EBADMSG = -74
 
@@ -140,6 +140,18 @@ class Warm(DriverCase):
         self.good(self.reset())
         self.good(self.start())
         self.assertIn("captured anew", self.again())
+
+    def test_reset_drops_the_image(self):
+        """What a life out of it has failed of may be in it; evidence stands on a layer of it."""
+        self.good(self.warm(flags=WARM | STANDBY))
+        made = self.manifest()
+        self.good(self.reset(flags=DROP_MEMORY | EVIDENCE))
+        self.assertEqual(self.manifest(), made)
+        dropped = self.good(self.reset(flags=DROP_MEMORY))
+        self.assertIn("image dropped", self.memory_step(dropped))
+        self.assertFalse(os.path.exists(self.path("images", "b@boxery-warm")))
+        self.good(self.reset(flags=DROP_MEMORY))  # again: there is none
+        self.assertIn("there is no memory image", self.memory_step(self.good(self.warm())))
 
     def test_listing(self):
         """A guest with something more than at its capture."""

@@ -53,6 +53,8 @@ static void check_rows(struct store *s)
 		assert_string_equal(v.clean_of, "");
 		assert_string_equal(v.evidence, "");
 		assert_int_equal(v.cleared, 0);
+		assert_int_equal(v.warm_failures, 0);
+		assert_string_equal(v.warm_reason, "");
 		assert_string_equal(v.image, "debian");
 		assert_int_equal(v.memory_mib, 2048);
 		assert_true((v.state == STATE_PLAIN) == (v.pool[0] == '\0'));
@@ -87,7 +89,7 @@ static void test_upgrade(void **state)
 	assert_int_equal(strlen(store_host_id(s)), 8);
 	check_rows(s);
 	s = store_free(s);
-	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 4);
+	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 5);
 	assert_int_equal(ask(store_path(state), tables), 11);
 	/* Dropping the old table has cut nothing from its VM. */
 	assert_int_equal(ask(store_path(state), "SELECT count(*) FROM events"), events);
@@ -182,9 +184,9 @@ static void test_kill_in_upgrade(void **state)
 		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 		/* Asked through the log of what was committed, as the next keeper does. */
 		int64_t version = ask(store_path(state), "PRAGMA user_version");
-		assert_true(version == 1 || version == 4);
+		assert_true(version == 1 || version == 5);
 		before += version == 1;
-		after += version == 4;
+		after += version == 5;
 		struct store *s = open_store(state);
 		check_rows(s);
 		s = store_free(s);
@@ -302,6 +304,29 @@ static void test_short_lives(void **state)
 	assert_int_equal(row.state, STATE_BROKEN);
 }
 
+/* From version 4: what waits without a key was started warm, or its failing wake-up would count as nobody's. */
+static void test_upgrade_of_standby(void **state)
+{
+	struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
+	struct vm_row row = bring_to(s, "runs", STATE_STARTING);
+
+	assert_ok(store_vm_set_life(s, "runs", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", &e), &e);
+	(void)go(s, "runs", HAPPENING_STARTED);
+	assert_true(!bring_to(s, "sleeps", STATE_READY).warm);
+	s = store_free(s);
+	assert_int_equal(raw(store_path(state), "ALTER TABLE vms DROP COLUMN warm; ALTER TABLE vms DROP COLUMN warm_failures;"
+						" ALTER TABLE vms DROP COLUMN warm_reason; PRAGMA user_version = 4"), SQLITE_OK);
+	s = open_store(state);
+	assert_ok(store_vm_get(s, "runs", &row, &e), &e);
+	assert_false(row.warm);
+	assert_ok(store_vm_get(s, "sleeps", &row, &e), &e);
+	assert_true(row.warm);
+	(void)go(s, "sleeps", HAPPENING_LEASE);
+	assert_int_equal(go(s, "sleeps", HAPPENING_WAKE_FAILED).warm_failures, 1);
+	s = store_free(s);
+}
+
 static int count_event(void *userdata, const struct event_row *v)
 {
 	*(unsigned *)userdata += strcmp(v->kind, "resume") == 0 && v->took_us == 7 && v->boot_us == 11 && v->lease[0];
@@ -360,6 +385,92 @@ static void test_standby(void **state)
 		}
 	}
 	assert_int_equal(row.state, STATE_BROKEN);
+}
+
+/* Starts it, warm or cold, and brings it to READY; with a key when it is to run there. */
+static struct vm_row start_so(struct store *s, bool warm, bool runs)
+{
+	const struct store_detail d = {.warm = warm};
+	struct vm_row row;
+	struct error e = ERROR_INIT;
+
+	assert_int_equal(store_apply(s, "a", 0, HAPPENING_START, &d, NULL, &row, &e), 1);
+	assert_true(row.warm == warm);
+	if (runs)
+		assert_ok(store_vm_set_life(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", &e), &e);
+	return go(s, "a", HAPPENING_STARTED);
+}
+
+/* A cold life in between does not make good what warm ones have failed of. */
+static void test_warm_failures(void **state)
+{
+	static const enum vm_happening starting[] = {HAPPENING_START_FAILED, HAPPENING_STOPPED, HAPPENING_DEADLINE, HAPPENING_DOUBT};
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	const struct store_detail warm = {.warm = true};
+	struct error e = ERROR_INIT;
+	struct vm_row row = bring_to(s, "a", STATE_COLD);
+	int32_t expected = 0;
+
+	assert_int_equal(row.warm_failures, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(starting) + 2; i++) {
+		if (i < ARRAY_SIZE(starting)) {
+			assert_int_equal(store_apply(s, "a", 0, HAPPENING_START, &warm, NULL, &row, &e), 1);
+			row = go(s, "a", starting[i]);
+		} else {
+			bool wakes = i == ARRAY_SIZE(starting);
+			(void)start_so(s, true, !wakes);
+			if (wakes)
+				(void)go(s, "a", HAPPENING_LEASE);
+			row = go(s, "a", wakes ? HAPPENING_WAKE_FAILED : HAPPENING_SHORT_LIFE);
+		}
+		assert_int_equal(row.warm_failures, ++expected);
+		assert_string_equal(row.warm_reason, "step: reason");
+		(void)go(s, "a", HAPPENING_RESET_FAILED); /* that is none of a life */
+		(void)go(s, "a", HAPPENING_RESET_DONE);
+		(void)start_so(s, false, true);
+		(void)go(s, "a", HAPPENING_LEASE);
+		(void)go(s, "a", HAPPENING_RELEASE);
+		row = go(s, "a", HAPPENING_RESET_DONE);
+		assert_int_equal(row.warm_failures, expected);
+		/* A cold life that fails is none, either. */
+		(void)go(s, "a", HAPPENING_START);
+		(void)go(s, "a", HAPPENING_START_FAILED);
+		(void)go(s, "a", HAPPENING_RESET_DONE);
+		(void)start_so(s, false, true);
+		(void)go(s, "a", HAPPENING_LEASE);
+		(void)go(s, "a", HAPPENING_RELEASE);
+		row = go(s, "a", HAPPENING_RESET_DONE);
+		assert_int_equal(row.warm_failures, expected);
+	}
+	s = store_free(s);
+	s = open_store(state);
+	assert_ok(store_vm_get(s, "a", &row, &e), &e);
+	assert_int_equal(row.warm_failures, expected);
+	/* A warm life that was ended before it was anybody's says nothing. One that wakes, or runs when it is leased, is good. */
+	(void)start_so(s, true, false);
+	(void)go(s, "a", HAPPENING_DOUBT);
+	assert_int_equal(go(s, "a", HAPPENING_RESET_DONE).warm_failures, expected);
+	row = start_so(s, true, false);
+	assert_int_equal(go(s, "a", HAPPENING_LEASE).warm_failures, expected);
+	assert_ok(store_vm_woken(s, "a", row.generation, "ssh-ed25519 AAAA", "10.0.0.2", NULL, 0, &e), &e);
+	assert_ok(store_vm_get(s, "a", &row, &e), &e);
+	assert_int_equal(row.warm_failures, 0);
+	assert_string_equal(row.warm_reason, "");
+	(void)go(s, "a", HAPPENING_RELEASE);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	assert_int_equal(store_apply(s, "a", 0, HAPPENING_START, &warm, NULL, NULL, &e), 1);
+	assert_int_equal(go(s, "a", HAPPENING_START_FAILED).warm_failures, 1);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	(void)start_so(s, true, true);
+	assert_int_equal(go(s, "a", HAPPENING_LEASE).warm_failures, 0);
+	(void)go(s, "a", HAPPENING_RELEASE);
+	(void)go(s, "a", HAPPENING_RESET_DONE);
+	assert_int_equal(store_apply(s, "a", 0, HAPPENING_START, &warm, NULL, NULL, &e), 1);
+	assert_int_equal(go(s, "a", HAPPENING_START_FAILED).warm_failures, 1);
+	assert_ok(store_vm_forgive_warm(s, "a", &e), &e);
+	assert_ok(store_vm_get(s, "a", &row, &e), &e);
+	assert_int_equal(row.warm_failures, 0);
+	assert_fails(store_vm_forgive_warm(s, "z", &e), ENOENT, &e, "no VM z");
 }
 
 static void test_kept(void **state)
@@ -425,11 +536,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_upgrade),
 		TEST(test_upgrade_fails),
+		TEST(test_upgrade_of_standby),
 		TEST(test_kill_in_upgrade),
 		TEST(test_pools),
 		TEST(test_shared_clean_state),
 		TEST(test_short_lives),
 		TEST(test_standby),
+		TEST(test_warm_failures),
 		TEST(test_kept),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
