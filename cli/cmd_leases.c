@@ -144,6 +144,7 @@ static int list(int argc, char **argv, const char *command)
 	struct keeper_request r;
 	struct error e = ERROR_INIT;
 	json_t *document = NULL;
+	json_int_t left_off;
 	int first, code;
 
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
@@ -162,6 +163,9 @@ static int list(int argc, char **argv, const char *command)
 		code = cli_print_json(document);
 	else
 		print_leases(json_object_get(document, "leases"));
+	left_off = json_integer_value(json_object_get(document, "left_off"));
+	if (!json && left_off > 0)
+		fprintf(stderr, "%" JSON_INTEGER_FORMAT " older closed %s not listed.\n", left_off, left_off == 1 ? "lease is" : "leases are");
 	json_decref(document);
 	return code;
 }

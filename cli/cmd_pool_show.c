@@ -53,6 +53,7 @@ static json_t *gather(const char *name, struct error *e)
 	if (vms && json_array_size(vms) == 0)
 		(void)error_set(e, ENOENT, "there is no VM '%s'; 'boxery-host ls' lists them", name);
 	keeper_request_init(&r, KEEPER_LEASES);
+	(void)str_copy(r.name, name);
 	r.flags |= KEEPER_FLAG_ALL;
 	if (!e->code)
 		leases = ask(&r, "leases", e);

@@ -93,14 +93,17 @@ static int add_lease(void *userdata, const struct lease_row *l)
 
 int serve_leases(struct request *r, struct error *e)
 {
+	const struct lease_filter which = {.holder = r->in->holder, .vm = r->in->name, .limit = KEEPER_LEASES_MAX,
+			.unfinished = !(r->in->flags & KEEPER_FLAG_ALL)};
 	struct leases to = {.k = r->k, .array = json_array()};
-	int code = store_lease_each(r->k->store, r->in->holder, !(r->in->flags & KEEPER_FLAG_ALL), add_lease, &to, e);
+	unsigned left_off = 0;
+	int code = store_lease_each(r->k->store, &which, &left_off, add_lease, &to, e);
 
 	if (code < 0) {
 		json_decref(to.array);
 		return code;
 	}
-	return list_document(json_pack("{s:o}", "leases", to.array), &r->document, e);
+	return list_document(json_pack("{s:o,s:I}", "leases", to.array, "left_off", (json_int_t)left_off), &r->document, e);
 }
 
 static int add_event(void *userdata, const struct event_row *v)

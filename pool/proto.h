@@ -29,8 +29,9 @@
  *                                                               and no reset until it is released (state MAINTENANCE)
  * RENEW              lease, ttl_ms, BIND                        -  from now; never shorter than what is left only if FORCE. BIND: a
  *                                                               lease that was bound to an earlier keeper's connection is to this one
- * LEASES             holder ("" all)                            JSON {"leases":[...]}: open ones, and closed ones whose
- *                                                               registration is not known to be gone (the sweep list)
+ * LEASES             holder ("" all), name of a VM ("" all)     JSON {"leases":[...],"left_off":N}: open ones, and closed ones
+ *                                                               whose registration is not known to be gone (the sweep list); of
+ *                                                               too many the oldest are left off, open ones last
  * REGISTER           lease, registration, runner_id             -  what is known about the GitHub registration
  * DELIVER            lease + the sealed memfd                   -  when the guest has it; DELIVERED is committed first
  * JOB_SEEN           lease, text: job name                      -

@@ -137,7 +137,13 @@ int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_
 	struct error *e);
 
 int store_lease_get(struct store *s, const char *id, struct lease_row *ret, struct error *e);
-int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_only,
+struct lease_filter {
+	const char *holder, *vm; /* NULL or "": any */
+	bool unfinished;	 /* only open ones, and closed ones whose registration is not known to be gone */
+	unsigned limit;		 /* 0: none. Open ones are never left off for closed ones, nor unfinished ones for finished; newest first */
+};
+/* In the order in which they were opened; *ret_left_off (may be NULL): how many more there are than the limit. */
+int store_lease_each(struct store *s, const struct lease_filter *which, unsigned *ret_left_off,
 	int (*cb)(void *userdata, const struct lease_row *l), void *userdata, struct error *e);
 /* Never backwards (-EALREADY); the same again is 0. MADE needs the runner_id and keeps it: another one is
  * -EEXIST. */

@@ -185,25 +185,59 @@ int store_lease_get(struct store *s, const char *id, struct lease_row *ret, stru
 	return r;
 }
 
-int store_lease_each(struct store *s, const char *holder, bool open_or_unswept_only,
+#define LEASE_FILTER                                                                                         \
+	" FROM leases WHERE (?1 = '' OR holder = ?1) AND (?2 = '' OR vm = ?2)"                               \
+	" AND (?3 = 0 OR open = 1 OR registration IN ('planned', 'made'))"
+
+static int start_filtered(struct query *q, struct store *s, const char *sql, const struct lease_filter *which, struct error *e)
+{
+	int r = query_start(q, s, sql, e);
+
+	if (r < 0)
+		return r;
+	query_text(q, which->holder);
+	query_text(q, which->vm);
+	query_u64(q, which->unfinished);
+	return 0;
+}
+
+static int count_filtered(struct store *s, const struct lease_filter *which, uint64_t *ret, struct error *e)
+{
+	static const char sql[] = "SELECT count(*)" LEASE_FILTER;
+	CLEANUP_QUERY struct query q = {0};
+	int r = start_filtered(&q, s, sql, which, e);
+
+	if (r == 0)
+		r = query_step(&q, e);
+	if (r == 1)
+		*ret = query_get_u64(&q);
+	return r < 0 ? r : 0;
+}
+
+int store_lease_each(struct store *s, const struct lease_filter *which, unsigned *ret_left_off,
 	int (*cb)(void *userdata, const struct lease_row *l), void *userdata, struct error *e)
 {
-	static const char sql[] =
-		"SELECT " LEASE_COLUMNS " FROM leases WHERE (?1 = '' OR holder = ?1)"
-		" AND (?2 = 0 OR open = 1 OR registration IN ('planned', 'made')) ORDER BY seq";
+	static const char sql[] = "SELECT " LEASE_COLUMNS " FROM (SELECT *" LEASE_FILTER
+				  " ORDER BY open DESC, registration IN ('planned', 'made') DESC, seq DESC LIMIT ?4)"
+				  " ORDER BY seq";
 	struct rows rows = {.size = sizeof(struct lease_row)};
 	CLEANUP_FREE struct lease_row *row = NULL;
+	uint64_t all;
 	int r;
 	{
 		CLEANUP_QUERY struct query q = {0};
-		r = query_start(&q, s, sql, e);
+		r = start_filtered(&q, s, sql, which, e);
 		if (r < 0)
 			return r;
-		query_text(&q, holder);
-		query_u64(&q, open_or_unswept_only);
+		query_u64(&q, which->limit ? which->limit : INT64_MAX);
 		r = query_gather(&q, read_row, &rows, e);
 	}
 	row = rows.data;
+	all = rows.n;
+	if (r == 0 && which->limit && rows.n == which->limit)
+		r = count_filtered(s, which, &all, e);
+	if (r == 0 && ret_left_off)
+		*ret_left_off = (unsigned)(all - rows.n);
 	for (size_t i = 0; r == 0 && i < rows.n; i++)
 		r = cb(userdata, &row[i]);
 	return r;

@@ -1,4 +1,8 @@
 """Leases for anyone: keys, renewals, reservations, VMs that are looked at or kept when their lease has ended."""
+import os
+import sqlite3
+import subprocess
+
 from keeper_world import ALL, BIND, FORCE, LOOK, SECRET, STATES, Case, Gone, WAIT, main, time, until
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGhYQ0hhdGVzdGtleXRlc3RrZXl0ZXN0a2V5dGVzdA me@there"
@@ -338,6 +342,38 @@ class Lease(Case):
         self.assertGreater(v["kept_for_ms"], 50000)
         self.assertTrue(w.has("run", "one"))
         w.call("POOL_REPAIR", name="one", flags=WAIT)
+
+    def test_more_leases_than_an_answer_holds(self):
+        """Closed ones that GitHub could not be asked about stay; the answer has its limit, and says what it leaves off."""
+        w = self.w
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.kill()
+        db = sqlite3.connect(w.path("state/boxery.db"))
+        db.execute("""
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2600)
+            INSERT INTO leases (id, vm_id, vm, pool, holder, scope, runner_name, generation, registration, runner_id, open, bound,
+              opened_wall_us, delivered_wall_us, closed_wall_us, closed_order, expires_boot_us, boot_id, job, outcome, outcome_final,
+              end_reason)
+            SELECT printf('%032x', i), NULL, printf('%040d', 0), printf('%040d', 0), printf('%.47c', 'h'), printf('%.140c', 's'),
+              printf('%064d', i), 1 << 62, iif(i % 2, 'made', 'gone'), 1 << 62, 0, 0, 1, 1, 1, i, 1 << 62, '', printf('%.127c', '"'),
+              printf('%.63c', '"'), 1, printf('%.511c', '"') FROM n""")
+        db.commit()
+        db.close()
+        w.start()
+        for flags, left_off in ((0, 1300 + 1 - 1500), (ALL, 2600 + 1 - 1500)):
+            answer = w.call("LEASES", flags=flags)["document"]
+            rows = answer["leases"]
+            self.assertEqual(answer["left_off"], max(left_off, 0))
+            self.assertEqual(len(rows), min(1500, 1301 if flags == 0 else 2601))
+            self.assertIn(lease, [x["lease"] for x in rows])
+            self.assertEqual(len([x for x in rows if x["registration"] == "made"]), 1300)
+            self.assertEqual([x["lease"] for x in rows][-1], "%032x" % (2599 if flags == 0 else 2600))
+        self.assertEqual([x["lease"] for x in w.call("LEASES", name="one")["document"]["leases"]], [lease])
+        host = subprocess.run([os.environ["BOXERY_HOST"], "lease", "ls", "--all"], env=w.env, capture_output=True, text=True, check=True)
+        self.assertEqual(host.stderr, "1101 older closed leases are not listed.\n")
+        self.assertEqual(len(host.stdout.splitlines()), 1 + 1500)
 
     def test_released_twice_foreign_and_expired(self):
         w = self.w

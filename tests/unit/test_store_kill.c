@@ -128,7 +128,7 @@ static void check_after(struct store *s, const struct told *last, uint64_t told,
 	}
 	assert_true(ahead <= committed - told);
 	struct open_leases o = {.s = s};
-	assert_int_equal(store_lease_each(s, "", false, check_lease, &o, &e), 0);
+	assert_int_equal(store_lease_each(s, &(struct lease_filter){0}, NULL, check_lease, &o, &e), 0);
 	assert_int_equal(o.n, open);
 }
 

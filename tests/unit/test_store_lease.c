@@ -152,9 +152,22 @@ static int stop_at_once(void *userdata, const struct lease_row *l)
 static void check_leases(struct store *s, const char *holder, bool only, const char *expected)
 {
 	struct error e = ERROR_INIT;
+	const struct lease_filter which = {.holder = holder, .unfinished = only};
+	unsigned left_off = 7;
 	char text[100] = "";
-	assert_int_equal(store_lease_each(s, holder, only, note_lease, text, &e), 0);
+	assert_int_equal(store_lease_each(s, &which, &left_off, note_lease, text, &e), 0);
 	assert_string_equal(text, expected);
+	assert_int_equal(left_off, 0);
+}
+
+static void check_some(struct store *s, const struct lease_filter *which, const char *expected, unsigned expected_left_off)
+{
+	struct error e = ERROR_INIT;
+	unsigned left_off = 7;
+	char text[100] = "";
+	assert_int_equal(store_lease_each(s, which, &left_off, note_lease, text, &e), 0);
+	assert_string_equal(text, expected);
+	assert_int_equal(left_off, expected_left_off);
 }
 
 static void test_lease_each(void **state)
@@ -185,7 +198,15 @@ static void test_lease_each(void **state)
 	check_leases(s, "tester", true, "ab");
 	check_leases(s, "other", true, "d");
 	check_leases(s, "nobody", false, "");
-	assert_int_equal(store_lease_each(s, "", false, stop_at_once, NULL, &e), -ECANCELED);
+	check_some(s, &(struct lease_filter){.vm = "b"}, "b", 0);
+	check_some(s, &(struct lease_filter){.vm = "b", .holder = "other"}, "", 0);
+	/* Open ones stay longest, then those that are not finished, then the newest. */
+	check_some(s, &(struct lease_filter){.limit = 4}, "abcd", 0);
+	check_some(s, &(struct lease_filter){.limit = 3}, "abd", 1);
+	check_some(s, &(struct lease_filter){.limit = 2}, "ad", 2);
+	check_some(s, &(struct lease_filter){.limit = 1}, "d", 3);
+	check_some(s, &(struct lease_filter){.limit = 1, .holder = "tester", .unfinished = true}, "a", 1);
+	assert_int_equal(store_lease_each(s, &(struct lease_filter){0}, NULL, stop_at_once, NULL, &e), -ECANCELED);
 	assert_ok(store_lease_register(s, row.lease, REGISTRATION_GONE, 0, &e), &e);
 	check_leases(s, "tester", true, "a");
 }
@@ -216,7 +237,7 @@ static void test_lease_bound(void **state)
 	s = open_store(state);
 	(void)go(s, "a", HAPPENING_STOPPED);
 	(void)go(s, "a", HAPPENING_RESET_DONE);
-	assert_int_equal(store_lease_each(s, "", false, count_lease, &n, &e), 0);
+	assert_int_equal(store_lease_each(s, &(struct lease_filter){0}, NULL, count_lease, &n, &e), 0);
 	assert_int_equal(n, 200 + STORE_LEASES_CLOSED_MAX);
 	(void)get_lease(s, row.lease);
 	struct lease_row l;
