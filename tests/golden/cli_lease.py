@@ -251,6 +251,24 @@ class Quarantine(Case):
         self.assertEqual(w.state("one"), "READY")
 
 
+    def test_cold_only(self):
+        w = self.w.start()
+        w.pool_vm("one")
+        w.script("WAKE-one", "fail 5 agent it does not answer")
+        for i in (1, 2, 3):
+            self.assertEqual(run(w, "lease", "one").returncode, 4)
+            until(lambda: (v := w.vms()["one"])["state"] == "READY" and v["warm_failures"] == i)
+            text = run(w, "pool", "show", "one").stdout
+            self.assertRegex(text, re.compile(r"^starts +%s%d of its warm starts in a row ha(s|ve) failed, the last in step agent: it does not answer$"
+                                              % ("cold only: " if i == 3 else "warm; ", i), re.M))
+            self.assertEqual("To have it started warm again: boxery-host pool repair one" in text, i == 3)
+            self.assertEqual("starts cold only, warm starts failed: agent: it does not answer" in run(w, "pool", "ls").stdout, i == 3)
+            w.call("RELEASE", lease=w.lease()["lease"])
+            w.await_state("one", "READY")
+        self.assertEqual(run(w, "pool", "repair", "one").returncode, 0)
+        self.assertNotIn("starts ", run(w, "pool", "show", "one").stdout)
+
+
 class Screen(Case):
     """pool ls on a terminal."""
 
@@ -347,6 +365,30 @@ class Screen(Case):
         self.assertEqual(self.finish(pid, fd), 8)
         self.assertRegex(self.out, rb"\x1b\[\?25h\x1b\[\?1049lboxery-host: .*keeper has gone away")
         self.w.start()
+
+    def test_watch_fits(self):
+        """... the terminal, also one whose size changes; and leaves it as it was."""
+        self.w.script("START-one", "fail 5 check " + "a long reason " * 12)
+        self.w.call("RELEASE", lease=self.w.lease(name="one")["lease"])
+        self.w.await_state("one", "BROKEN", timeout=30)
+        pid, fd = self.open("pool", "ls", "--watch", columns=90)
+        before = termios.tcgetattr(fd)
+        self.read_until(fd, rb"BROKEN")
+        for columns in (90, 110):
+            if columns == 110:
+                self.out = b""
+                fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 10, columns, 0, 0))  # and SIGWINCH
+                self.read_until(fd, rb"BROKEN[^\n]*\n")
+            self.assertIn(b"\x1b[31mBROKEN\x1b[0m", self.out)
+            frames = [re.sub(r"\x1b\[[?]?\d*[a-zA-Z]", "", x).replace("\r", "").splitlines() for x in
+                      self.out.decode().split("\x1b[H")[1:]]
+            lines = [line for frame in frames for line in frame]
+            self.assertTrue(lines and all(len(x) <= columns for x in lines), lines)
+            self.assertTrue(any("…" in x for x in lines), lines)
+        os.write(fd, b"\x03")
+        self.read_until(fd, rb"\x1b\[\?25h\x1b\[\?1049l")
+        self.assertEqual(termios.tcgetattr(fd), before)
+        self.assertEqual(self.finish(pid, fd), 130)
 
     def test_watch_few_rows(self):
         pid, fd = self.open("pool", "ls", "--watch", columns=120, rows=4)
