@@ -5,9 +5,12 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import threading
 
 from keeper_world import REQUEST, TYPE, BIND, Case, Client, Gone, Refused, WAIT, main, memfd, time, until
+
+HOST = os.environ["BOXERY_HOST"]
 
 
 class Requests(Case):
@@ -195,6 +198,25 @@ class Requests(Case):
         self.assertEqual(failures, [])
         self.assertLess(time.monotonic() - begin, 60)
         until(lambda: {v["state"] for v in w.vms().values()} == {"READY"})
+
+    def test_two_hundred_commands_at_once(self):
+        """Programs, not requests: each is answered, or refused with a sentence."""
+        w = self.w
+        w.pool_vm("one", "two", "three")
+        kinds = ((["lease", "--wait", "120s", "--exec", "true"], 0), (["pool", "ls", "--json"], 0), (["lease", "ls"], 0),
+                 (["pool", "show", "two"], 0), (["history", "one"], 0), (["release", "0" * 32], 3), (["lease", "nosuch"], 3),
+                 (["new", "one"], 4))
+        commands = [(subprocess.Popen([HOST, *args], env=w.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True), args, status)
+                    for _ in range(25) for args, status in kinds]
+        self.assertEqual(len(commands), 200)
+        for p, args, status in commands:
+            said = p.communicate(timeout=150)[1]
+            self.assertEqual(p.returncode, status, (args, said))
+            if status:
+                self.assertRegex(said, r"(?m)^boxery-host: .{10,}$", args)
+        until(lambda: {v["state"] for v in w.vms().values()} == {"READY"})
+        self.assertEqual(w.leases(), {})
 
     def test_many_bound_holders_vanish(self):
         w = self.w
