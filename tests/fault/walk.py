@@ -200,6 +200,8 @@ class Walk:
             self.generations[name] = v["generation"]
             if state in ("READY", "LEASED") and bool(v["host_key"]) == (v["waits"] == "paused" or v["work"] == "WAKE"):
                 raise Broken(f"{name} is {state} and its host key is {v['host_key']!r}, it waits {v['waits']!r}")
+            if v["cold_only"] != (v["warm_failures"] >= 3) or (v["cold_only"] and v["waits"] == "paused"):
+                raise Broken(f"{name} has failed {v['warm_failures']} times out of its memory image, and it waits {v['waits']!r}")
             if v["lease"] in self.ended and state in ("LEASED", "DELIVERED", "BUSY"):
                 raise Broken(f"{name} is {state} under lease {v['lease']}, which has ended")
             if v["host_key"]:

@@ -5,6 +5,8 @@
     test_kill.py --all      every row of TABLE
     test_kill.py --rows 'busy *' 'start:* qemu'
 
+Over 60 rows of half a minute each. The rows of WARM are of a pool that starts warm and waits paused, the others of one that boots.
+
 A row is a moment and a victim. The moment is brought about and waited for by looking at what is there (files, processes, the
 keeper's states) every two milliseconds, then the victim is killed at once. Whatever was killed is started again only as its
 users would: libvirtd by its supervisor, the service by systemd, the keeper by the next command. No hand repairs anything.
@@ -39,8 +41,16 @@ TABLE = [(moment, victim) for moment, victims in (
     ("deliver", "keeper deliver qemu libvirtd service"),
     ("busy", "keeper watch qemu libvirtd service"),
 ) for victim in victims.split()]
+WARM = [(moment, victim) for moment, victims in (
+    ("capture:boot", "keeper vm qemu libvirtd"),
+    ("capture:save", "keeper vm qemu libvirtd"),
+    ("warm:restore", "keeper vm qemu libvirtd"),
+    ("warm:standby", "keeper watch qemu libvirtd"),
+    ("warm:wake", "keeper vm qemu libvirtd host"),
+) for victim in victims.split()]
+TABLE += WARM
 QUICK = [("reset:begun", "libvirtd"), ("start:overlay", "vm"), ("start:agent", "keeper"), ("ready", "qemu"),
-         ("leased", "host"), ("deliver", "deliver"), ("busy", "keeper")]
+         ("leased", "host"), ("deliver", "deliver"), ("busy", "keeper"), ("capture:save", "qemu"), ("warm:wake", "vm")]
 
 
 def boxery(lab, name):
@@ -70,6 +80,7 @@ class Kills(unittest.TestCase):
         try:
             cls.lab.start()
             cls.lab.host("new", VM, "--image", "lab", "--memory", "512M", "--cpus", "1")
+            cls.lab.host("pool", "set", "default", "--start", "cold")
             cls.lab.host("pool", "add", VM)
             cls.lab.configure(max=1)
             cls.lab.wait_state(VM, "READY")
@@ -101,9 +112,12 @@ class Kills(unittest.TestCase):
         finally:
             c.close()
 
-    def state(self):
+    def vm(self):
         doc = self.ask("LIST")
-        return next((v["state"] for v in doc["vms"] if v["name"] == VM), None) if doc else None
+        return next((v for v in doc["vms"] if v["name"] == VM), {}) if doc else {}
+
+    def state(self):
+        return self.vm().get("state")
 
     def stages(self):
         """Stages of the current life's start that are done."""
@@ -127,9 +141,18 @@ class Kills(unittest.TestCase):
             return self.reached("start:domain") and time.monotonic() - self.domain_since() > 4
         if moment == "start:begin":
             return "agent" in self.stages()
+        if moment == "capture:boot":
+            return self.reached("start:domain") and time.monotonic() - self.domain_since() > 2
+        if moment == "capture:save":
+            return "settle" in self.stages()
+        if moment == "warm:restore":
+            return "overlay" in self.stages() and self.reached("start:domain")
+        if moment == "warm:wake":
+            vm = self.vm()
+            return vm.get("state") == "LEASED" and not vm["host_key"]
         if moment == "deliver":
             return bool(boxery(self.lab, "deliver"))
-        if moment in ("ready", "leased"):
+        if moment in ("ready", "warm:standby", "leased"):
             return True
         raise AssertionError(moment)
 
@@ -174,6 +197,33 @@ class Kills(unittest.TestCase):
     def start_service(self):
         self.service = self.lab.start_runners()
 
+    def start_so(self, moment):
+        """Brings the VM to how it has to start and wait for this row, with nothing left of the rows before."""
+        warm = (moment, "keeper") in WARM
+        self.lab.host("pool", "set", "default", "--start", "warm" if warm else "cold")
+        while True:
+            vm = self.lab.wait_state(VM, "READY", timeout=COME_BACK)
+            if vm["waits"] == ("paused" if warm else "running") and not (warm and vm["warm_failures"]):
+                break
+            self.generation = vm["generation"]
+            self.lab.host("release", self.lab.host_json("lease", VM)["lease"])
+            self.wait_new_life()
+        if moment.startswith("capture:"):  # another QEMU than that of the capture: it does not fit
+            path = self.image("images", VM + "@boxery-warm", "manifest.env")
+            with open(path) as f:
+                text = re.sub("(?m)^QEMU=.*", "QEMU=1", f.read())
+            with open(path, "w") as f:
+                f.write(text)
+        self.generation = vm["generation"]
+
+    def wake(self, victim):
+        client = subprocess.Popen([WORLD, "run", self.lab.dir, "--", os.path.join(BUILD, "boxery-host"), "lease", VM, "--exec",
+                                   "sleep", "1"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        hit = self.strike("warm:wake", victim)
+        client.wait(60)
+        self.wait_new_life()
+        return hit
+
     def begin_life(self):
         """Ends the life that is READY: a lease, and its release."""
         self.since = None
@@ -187,7 +237,9 @@ class Kills(unittest.TestCase):
     def row(self, moment, victim):
         if moment in ("deliver", "busy"):
             return self.row_of_a_job(moment, victim)
-        if moment == "ready":
+        if moment == "warm:wake":
+            return self.wake(victim)
+        if moment in ("ready", "warm:standby"):
             hit = self.strike(moment, victim)
             if victim in ("qemu",):
                 self.wait_new_life()
@@ -196,7 +248,7 @@ class Kills(unittest.TestCase):
             client = subprocess.Popen([WORLD, "run", self.lab.dir, "--", os.path.join(BUILD, "boxery-host"), "lease", VM, "--exec",
                                        "sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL)
-            wait_until("leased", lambda: self.state() == "LEASED", 20, 0.01)
+            wait_until("leased", lambda: (vm := self.vm()).get("state") == "LEASED" and vm["host_key"], 20, 0.01)
             hit = self.strike(moment, victim)
             if victim in ("watch", "libvirtd"):  # the lease goes on; its holder ends it
                 time.sleep(2)
@@ -264,7 +316,7 @@ class Kills(unittest.TestCase):
 
     def check(self):
         vm = self.lab.wait_state(VM, "READY", timeout=COME_BACK)
-        self.assertEqual((vm["attempts"], vm["lease"], vm["work"]), (0, "", ""), vm)
+        self.assertEqual((vm["attempts"], vm["lease"], vm["work"], vm["cold_only"]), (0, "", "", False), vm)
         self.assertGreaterEqual(vm["generation"], self.generation)
         listed = self.lab.inside(["virsh", "-q", "list", "--all", "--name"]).stdout.split()
         self.assertEqual(listed, [VM], "domains")
@@ -278,6 +330,8 @@ class Kills(unittest.TestCase):
                                           "vms/%s.env" % VM, "vms/%s.qcow2" % VM, "console/%s.log" % VM,
                                           clean + "disk.qcow2", clean + "manifest.env")}
         allowed = {self.image("console/%s.log.1" % VM), self.image("virt.env")}
+        allowed |= {self.image("images", VM + "@boxery-warm", x) for x in
+                    ("disk.qcow2", "overlay.qcow2", "memory", "guest.txt", "manifest.env")}
         self.assertEqual((files - allowed, wanted - files), (wanted, set()), "files")
         self.assertEqual([x for x in self.lab.host_json("leases")["leases"] if x["open"]], [])
         # Every life was leased once and got one secret at most, and each transition is one of the architecture's.
@@ -298,7 +352,7 @@ class Kills(unittest.TestCase):
         for moment, victim in self.rows:
             with self.subTest("%s %s" % (moment, victim)):
                 began = time.monotonic()
-                self.generation = self.lab.vm(VM)["generation"]
+                self.start_so(moment)
                 hit = self.row(moment, victim)
                 self.check()
                 print("%-16s %-9s %s %5.1f s" % (moment, victim, "hit " if hit else "late", time.monotonic() - began),
