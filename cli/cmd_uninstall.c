@@ -227,7 +227,9 @@ static int remove_all(struct uninstall *u, struct error *e)
 	bool ran;
 	int code = disable_units(u, e);
 
-	/* A service that ended just now may have taken a lease just before. */
+	/* One that is no unit; and one that ended just now may have taken a lease just before. */
+	if (code == 0)
+		code = check_no_service(e);
 	if (code == 0)
 		code = ask_lists(u, e);
 	if (code == 0)

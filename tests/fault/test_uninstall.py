@@ -122,12 +122,15 @@ class Uninstall(Case):
             s.listen(8)
 
             def hang_up():  # whatever it says: it listens, so it runs
-                for _ in range(2):
+                for _ in range(3):
                     s.accept()[0].close()
             answering = threading.Thread(target=hang_up)
             answering.start()
             self.refused("the runner service runs: ", "--yes")
             self.refused("the runner service runs: ", "--yes", "--force")
+            # Units there are, but this one is none of them.
+            self.systemctl('[ "$2" != list-unit-files ] || echo "boxery-runners.service disabled enabled"')
+            self.refused("the runner service runs: ", "--yes")
             answering.join()
 
     def test_units(self):
