@@ -28,6 +28,7 @@ from lab import BUILD, LABELS, REPO, WORLD, Lab, run, wait_until  # noqa: E402
 
 VM = "one"
 COME_BACK = 240
+AHEAD = 2  # as many boxery-vm are started before they are needed
 # How each moment is recognised is in Moments below.
 TABLE = [(moment, victim) for moment, victims in (
     ("reset:begun", "keeper vm libvirtd host"),
@@ -43,7 +44,9 @@ TABLE = [(moment, victim) for moment, victims in (
 ) for victim in victims.split()]
 WARM = [(moment, victim) for moment, victims in (
     ("capture:boot", "keeper vm qemu libvirtd"),
+    ("capture:settle", "vm qemu libvirtd"),
     ("capture:save", "keeper vm qemu libvirtd"),
+    ("capture:bind", "keeper vm"),
     ("warm:restore", "keeper vm qemu libvirtd"),
     ("warm:standby", "keeper watch qemu libvirtd"),
     ("warm:wake", "keeper vm qemu libvirtd host"),
@@ -68,6 +71,14 @@ def boxery(lab, name):
         except OSError:
             pass
     return [pid for _, pid in sorted(out)]
+
+
+def watch(lab):
+    """pid of the boxery-vm that watches, in a list: the one that the kernel tells of changes of rules."""
+    children = boxery(lab, "vm")
+    with open("/proc/%s/net/netlink" % run([WORLD, "pid", lab.dir]).stdout.strip()) as f:
+        told = [int(x[2]) for x in map(str.split, f) if x[1] == "12" and int(x[3], 16)]
+    return [pid for pid in children if pid in told]
 
 
 class Kills(unittest.TestCase):
@@ -143,8 +154,13 @@ class Kills(unittest.TestCase):
             return "agent" in self.stages()
         if moment == "capture:boot":
             return self.reached("start:domain") and time.monotonic() - self.domain_since() > 2
+        made = self.image("images", ".%s.warm.new" % VM)
+        if moment == "capture:settle":
+            return self.state() == "STARTING" and self.stages()[-1:] == ["ready"]
         if moment == "capture:save":
-            return "settle" in self.stages()
+            return os.path.exists(os.path.join(made, "memory")) and os.path.getsize(os.path.join(made, "memory")) > 1 << 20
+        if moment == "capture:bind":
+            return os.path.exists(os.path.join(made, "disk.qcow2"))
         if moment == "warm:restore":
             return "overlay" in self.stages() and self.reached("start:domain")
         if moment == "warm:wake":
@@ -162,9 +178,9 @@ class Kills(unittest.TestCase):
 
     def victims(self, name):
         if name == "watch":
-            return boxery(self.lab, "vm")[:1]
-        if name == "vm":
-            return boxery(self.lab, "vm")[1:]
+            return watch(self.lab)
+        if name == "vm":  # with those that wait for work
+            return [pid for pid in boxery(self.lab, "vm") if pid not in watch(self.lab)]
         if name == "service":
             return boxery(self.lab, "runners")[:1]
         if name == "libvirtd":
@@ -215,6 +231,23 @@ class Kills(unittest.TestCase):
             with open(path, "w") as f:
                 f.write(text)
         self.generation = vm["generation"]
+
+    def files_of(self, label):
+        """An image's files by inode, size and time."""
+        folder, out = self.image("images", "%s@boxery-%s" % (VM, label)), {}
+        for name in sorted(os.listdir(folder)) if os.path.exists(folder) else []:
+            st = os.stat(os.path.join(folder, name))
+            out[name] = (st.st_ino, st.st_size, st.st_mtime_ns)
+        return out
+
+    def images_are_whole(self, moment, clean, memory):
+        """Nothing touches a clean image, and what was there before a capture that was killed is there until the new one is whole."""
+        self.assertEqual(self.files_of("clean"), clean)
+        self.assertEqual([n for n in os.listdir(self.image("images")) if n.startswith(".")], [], "half made images")
+        now = self.files_of("warm")
+        if moment.startswith("capture:") and now != memory:
+            self.assertEqual(set(now), set(memory))
+            self.assertEqual([n for n in now if now[n] == memory[n]], [], "of both images")
 
     def wake(self, victim):
         client = subprocess.Popen([WORLD, "run", self.lab.dir, "--", os.path.join(BUILD, "boxery-host"), "lease", VM, "--exec",
@@ -345,7 +378,8 @@ class Kills(unittest.TestCase):
                 self.assertEqual((m[1], e["kind"]), ("STARTING", "STARTED"))
             if m and m[2] == "LEASED":
                 self.assertEqual((m[1], e["kind"]), ("READY", "LEASE"))
-        wait_until("only the watch is left", lambda: len(boxery(self.lab, "vm")) == 1 and not boxery(self.lab, "deliver"), 30)
+        wait_until("only the watch and what waits for work is left", lambda: len(watch(self.lab)) == 1 and
+                   len(boxery(self.lab, "vm")) <= 1 + AHEAD and not boxery(self.lab, "deliver"), 30)
 
     def test_table(self):
         missed = []
@@ -353,8 +387,10 @@ class Kills(unittest.TestCase):
             with self.subTest("%s %s" % (moment, victim)):
                 began = time.monotonic()
                 self.start_so(moment)
+                clean, memory = self.files_of("clean"), self.files_of("warm")
                 hit = self.row(moment, victim)
                 self.check()
+                self.images_are_whole(moment, clean, memory)
                 print("%-16s %-9s %s %5.1f s" % (moment, victim, "hit " if hit else "late", time.monotonic() - began),
                       flush=True)
                 if not hit:
