@@ -6,6 +6,7 @@
     run.py --no-reset    a VM outside the pool, switched off and on with its disk kept: everything must be found
 
     --only PATTERN  batches that have a case with this in its name (a regular expression), and of them these cases
+    --skip PATTERN  without these cases (and batches)
     --json          the result as JSON on standard output
 """
 import argparse
@@ -267,12 +268,18 @@ class Suite:
                 try:
                     self.run_batch(name, cases)
                 except Failed as e:
-                    self.say("batch '%s' broke off: %s" % (name, e))  # all of it, once
-                    self.rows += [{"name": c["name"], "batch": name, "planted": None, "after": None,
-                                   "why": "broke off: %s" % last_line(e)} for c in cases]
+                    self.broke_off(name, cases, e)
                     self.again()
+                except KeyboardInterrupt:
+                    self.broke_off(name, cases, "interrupted")
+                    break
         finally:
             holder.stop()
+
+    def broke_off(self, name, cases, why):
+        self.say("batch '%s' broke off: %s" % (name, why))  # all of it, once
+        self.rows += [{"name": c["name"], "batch": name, "planted": None, "after": None, "why": "broke off: %s" % last_line(why)}
+                      for c in cases]
 
     def again(self):
         """A VM for the next batch, whatever became of this one's."""
@@ -310,10 +317,12 @@ class Suite:
             self.mode, len(self.rows), len({r["batch"] for r in self.rows}), sum(bool(r["planted"]) for r in self.rows), found, len(bad))
 
 
-def choose(only):
+def choose(only, skip):
+    def has(pattern, case):
+        return re.search(pattern, case["name"]) or re.search(pattern, case["batch"])
     batches = {}
     for c in load_cases():
-        if not only or re.search(only, c["name"]) or re.search(only, c["batch"]):
+        if (not only or has(only, c)) and not (skip and has(skip, c)):
             batches.setdefault(c["batch"], []).append(c)
     if not batches:
         raise Failed("no case has '%s' in its name" % only)
@@ -326,10 +335,11 @@ def main():
     for name in ("cold", "warm", "no-reset"):
         mode.add_argument("--" + name, dest="mode", action="store_const", const=name, default="cold")
     parser.add_argument("--only", metavar="PATTERN")
+    parser.add_argument("--skip", metavar="PATTERN")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--list", action="store_true", help="print the cases and end")
     options = parser.parse_args()
-    batches = choose(options.only)
+    batches = choose(options.only, options.skip)
     if options.list:
         for cases in batches.values():
             for c in cases:
