@@ -101,7 +101,8 @@ class Guests(threading.Thread):
 
 
 class OnceWorld(World):
-    def __init__(self, emu, ssh=False):
+    def __init__(self, emu, ssh=False, there=()):
+        """there: more variables of who logs in to the host."""
         super().__init__()
         self.emu = emu
         self.env["BOXERY_TEST_PATIENT"] = "1"
@@ -115,7 +116,7 @@ class OnceWorld(World):
         self.laptop = {"HOME": self.path("laptop"), "PATH": f"{self.path('tools')}:{self.path('bin')}:/usr/bin:/bin", "SSL_CERT_FILE": emu.ca,
                        "LANG": "C.UTF-8"}
         self.sshd = None
-        self.host_env = {k: v for k, v in self.env.items() if k.startswith("BOXERY_")}
+        self.host_env = {**{k: v for k, v in self.env.items() if k.startswith("BOXERY_")}, **dict(there)}
         if ssh:
             self.start_sshd()
         else:
@@ -254,7 +255,7 @@ class Once:
 
 
 class OnceCase(Case):
-    ssh = False
+    ssh, there = False, {}
     pool = ("one",)
 
     @classmethod
@@ -267,33 +268,57 @@ class OnceCase(Case):
         cls.emu.stop()
         cls.folder.cleanup()
 
-    def setUp(self):
+    def new_github(self):
+        """Nothing is registered, queued or running; a runner that is gone is soon seen to be offline."""
         self.emu.reset()
-        self.emu.call("DELETE", "requests")
-        self.emu.settings(poll_seconds=1, assign_delay_ms=0)
+        self.emu.settings(poll_seconds=1, assign_delay_ms=0, offline_after=4)
         self.emu.repo(REPO)
-        self.w = OnceWorld(self.emu, self.ssh)
+
+    def setUp(self):
+        self.new_github()
+        self.emu.call("DELETE", "requests")
+        self.w = OnceWorld(self.emu, self.ssh, self.there)
         self.w.start()
         self.w.pool_vm(*self.pool)
         for name in self.pool:
             self.w.write(f"images/console/{name}.log", "booting\n")
 
     # what must hold when it is over
-    def clean(self, vm="one", registered=0):
-        """The VM is READY again, no lease is open, GitHub has no runner left (or so many)."""
-        self.w.await_state(vm, "READY", timeout=30)
+    def holds_nothing(self, vm="one", registered=0):
+        """
+        The VM is READY again, no lease is open, no process of a run is left, no secret is where it must not be. GitHub has no
+        registration any more, or so many, and of those nobody is there.
+        """
+        self.w.await_state(vm, "READY", timeout=40)
         self.assertEqual([x for x in self.w.leases().values() if x["open"]], [])
-        left = [r for r in self.emu.runners() if not r["foreign"] and r["state"] != "gone"]
+        left = self.registered()
         self.assertEqual(len(left), registered, left)
-        until(lambda: not [p for p in self.w.children() if "boxery-runners" in os.readlink(f"/proc/{p}/exe")])
+        until(lambda: all(r["state"] in ("offline", "busy") for r in self.registered()), 20)
+        until(lambda: not [p for p in self.w.children() if "boxery-runners" in self.exe(p)])
         self.secrets_are_nowhere()
 
-    def secrets_are_nowhere(self):
-        needles = [n for r in self.emu.runners() if not r["foreign"] for n in r["needles"]]
+    clean = holds_nothing
+
+    def registered(self):
+        return [r for r in self.emu.runners() if not r["foreign"] and r["state"] != "gone"]
+
+    @staticmethod
+    def exe(pid):
+        try:
+            return os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            return ""
+
+    def needles(self):
+        return [n for r in self.emu.runners() if not r["foreign"] for n in r["needles"]]
+
+    def secrets_are_nowhere(self, may_know=()):
+        """argv and environment of every process, every file of the host (journal, database and deleted pages in it), both directions of
+        the link. Only gh knows the token; only the guest, the emulator and the memory of those in between know a JIT config."""
+        needles = self.needles()
         runners = {p.pid for p in self.w.guest.running.values()}
-        here = [x for x in canary.in_processes(needles + [TOKEN], skip=runners) if not self.is_guest(x[0])]
-        # gh and the emulator may know the token; nobody the JIT config but the emulator (in memory) and the guest.
-        self.assertEqual([x for x in here if x[1] not in ("gh", "python3", "python3.11")], [])
+        here = [x for x in canary.in_processes(needles + [TOKEN], skip=runners | {self.emu.process.pid}) if not self.is_guest(x[0])]
+        self.assertEqual([x for x in here if x[1] not in ("gh", *may_know)], [])
         host = [x for x in canary.in_files(self.w.root, needles + [TOKEN], lambda p: "/laptop/.config/gh/" in p or "/guest/" in p or
                                            "/tools/link." in p)]
         self.assertEqual(host, [])

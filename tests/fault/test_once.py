@@ -20,7 +20,6 @@ class Good(OnceCase):
         self.assertEqual((lease["holder"], lease["outcome"], lease["registration"], lease["job"]),
                          ("github-runner-local", "succeeded", "gone", "compile it"))
 
-
     def test_ends_of_jobs(self):
         """How the job ended is the exit status; what the console says of it counts for nothing."""
         for script, cancel, status, outcome in (("exit 1", False, 10, "failed"), ("sleep 60", True, 11, "cancelled")):
@@ -59,6 +58,47 @@ class Good(OnceCase):
         self.assertEqual(o.wait(), 15, o.text())
         self.assertEqual(o.result()[0]["outcome"], "unknown")
         self.clean()
+
+
+class Canaries(OnceCase):
+    @staticmethod
+    def environment(pid):
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return f.read()
+
+    def test_they_can_fail(self):
+        """Each place that is searched, with a secret planted there."""
+        self.emu.job(REPO, LABELS, "true")
+        o = self.w.once()
+        self.assertEqual(o.wait(), 0, o.text())
+        self.clean()
+
+        def found(where):
+            with self.assertRaises(AssertionError, msg=where):
+                self.secrets_are_nowhere()
+        for secret in (self.needles()[0], self.needles()[-1], TOKEN):
+            for argv, env in ((["sleep", "60"], {"X": "x" + secret}), (["sh", "-c", "sleep 60; true", "sh", secret], {})):
+                p = subprocess.Popen(argv, env={"PATH": "/usr/bin:/bin", **env}, start_new_session=True)
+                until(lambda p=p: self.environment(p.pid))  # it is itself by then
+                found(argv[0])
+                os.killpg(p.pid, signal.SIGKILL)
+                p.wait()
+            for name in ("state/left", "images/console/one.log", "run/left", "config/left", "keeper.log"):
+                path = self.w.path(name)
+                size = os.path.getsize(path) if os.path.exists(path) else 0
+                with open(path, "ab") as f:
+                    f.write(b"." * (1 << 20) + secret.encode())  # over a block's edge
+                found(name)
+                os.truncate(path, size)
+            self.secrets_are_nowhere()
+        self.w.write("tools/link.c2h", '{"type":"hello","token":"%s"}' % TOKEN)
+        found("the link")
+        os.unlink(self.w.path("tools/link.c2h"))
+        # A row of the database.
+        lease = self.w.lease()["lease"]
+        self.refused(22, "only after the delivery", self.w.call, "JOB_SEEN", lease=lease, text=TOKEN)
+        found("the database")
+        self.w.call("RELEASE", lease=lease)
 
 
 class Several(OnceCase):
@@ -223,11 +263,10 @@ class Waiting(OnceCase):
         self.emu.job(REPO, LABELS, "sleep 100")
         o = self.w.once("--job-timeout", "1s")
         self.assertEqual(o.wait(), 13, o.text())
-        self.w.await_state("one", "READY")
         self.assertEqual(o.result()[0]["outcome"], "job deadline")
         # GitHub takes it for busy until its own limit has passed.
         self.assertIn("is left, offline and useless", o.text())
-        self.emu.reset()
+        self.clean(registered=1)
 
     def test_vanished(self):
         self.emu.behaviour("vanish", seconds=1)
@@ -260,8 +299,7 @@ class Dying(OnceCase):
         o.await_word("running")
         self.w.guest.kill("one")
         self.assertIn(o.wait(90), (10, 14, 15), o.text())
-        self.w.await_state("one", "READY")
-        self.emu.reset()
+        self.clean()
 
 
 class Interrupted(OnceCase):
@@ -317,8 +355,7 @@ class Interrupted(OnceCase):
         until(lambda: "a job is running" in o.text(), 20)
         o.process.send_signal(signal.SIGINT)
         self.assertEqual(o.wait(), 130, o.text())
-        self.w.await_state("one", "READY")
-        self.emu.reset()
+        self.clean(registered=1)
 
 
 if __name__ == "__main__":
