@@ -162,7 +162,10 @@ class Frozen(Base):
         time.sleep(0.6)  # 119, nearly
         self.assertIsNone(o.process.poll(), o.text())
         self.assertEqual((self.w.state("one"), len(self.pids("boxery-runners"))), ("DELIVERED", 1))
+        heard = len(self.w.link("link.h2c"))
         self.freeze(signal.SIGCONT)
+        until(lambda: len(self.w.link("link.h2c")) > heard)  # what has waited comes through
+        time.sleep(0.5)
         self.all_beat()
         self.freeze(signal.SIGSTOP)
         self.clock.advance(121)

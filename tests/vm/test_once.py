@@ -36,6 +36,9 @@ class Once(unittest.TestCase):
     def generation(self):
         return self.lab.vm("one")["generation"]
 
+    def registered(self):
+        return [r for r in self.lab.emulator.runners() if not r["foreign"] and r["state"] != "gone"]
+
     def back(self, generation):
         wait_until("one READY in a later life", lambda: (v := self.lab.vm("one"))["state"] == "READY" and v["generation"] > generation, 600,
                    every=0.5)
@@ -70,8 +73,22 @@ class Once(unittest.TestCase):
         p.send_signal(signal.SIGKILL)
         p.wait()
         self.back(before)
+        # Nobody is left who could delete the registration; its only configuration went with the VM.
+        self.assertEqual(len(self.registered()), 1)
+        self.lab.emulator.reset()
+        self.lab.emulator.repo(REPO)
 
-    def test_3_setup(self):
+    def test_3_interrupted(self):
+        before = self.generation()
+        p, seen = self.laptop.once("--wait", "5m"), []
+        self.assertTrue(self.laptop.until(p, "listening", seen), seen)
+        p.send_signal(signal.SIGINT)
+        self.laptop.until(p, "", seen)
+        self.assertEqual(p.wait(60), 130, (seen, p.stderr.read()))
+        self.assertEqual(self.registered(), [])
+        self.back(before)
+
+    def test_4_setup(self):
         self.assertRegex(self.laptop.boxery("setup", "vmhost", check=False).stdout, r"^vmhost: boxery \S+, x64\n")
         self.assertIn("one", self.laptop.boxery("ls").stdout)
 
