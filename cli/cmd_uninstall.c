@@ -239,6 +239,7 @@ static int remove_all(struct uninstall *u, struct error *e)
 	if (code < 0)
 		return code;
 	keeper_request_init(&r, KEEPER_UNINSTALL);
+	r.flags = u->force ? KEEPER_FLAG_FORCE : 0;
 	code = cli_call(&r, CLI_WORK_TIMEOUT_MS, NULL, NULL, e);
 	if (code == 0)
 		printf("network %s and its rules were removed\n", u->conf.net_name);
@@ -262,7 +263,7 @@ int cmd_uninstall(int argc, char **argv)
 	const struct cli_option options[] = {
 		{"yes", OPTION_FLAG, &yes, NULL, "do not ask", 0, 0},
 		{"force", OPTION_FLAG, &u.force, NULL,
-			"also when VMs are leased or registrations are left at GitHub", 0, 0},
+			"also when VMs are leased, registrations are left at GitHub, or files of VMs that are in no list", 0, 0},
 		{"keep-cache", OPTION_FLAG, &u.keep_cache, NULL, "leave the downloads for a later build-base",
 			0, 0},
 	};

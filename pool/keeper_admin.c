@@ -238,8 +238,13 @@ int serve_filter(struct request *r, struct error *e)
 
 int serve_uninstall(struct request *r, struct error *e)
 {
+	struct op *op;
+
 	if (r->k->n_vms)
 		return error_set(e, EBUSY, "there are %zu VMs, %s is one of them; VMs are removed first", r->k->n_vms,
 				r->k->vms[0]->row.name);
-	return later(op_new(r->k, VM_UNINSTALL, NULL, r->client->id, KEEPER_WORK_TIMEOUT_MS, plainly_done), NULL, e);
+	op = op_new(r->k, VM_UNINSTALL, NULL, r->client->id, KEEPER_WORK_TIMEOUT_MS, plainly_done);
+	if (op && r->in->flags & KEEPER_FLAG_FORCE)
+		op->request.flags = VM_FLAG_FORCE;
+	return later(op, NULL, e);
 }

@@ -43,7 +43,8 @@
  * SUBSCRIBE          -                                          -
  * CHECK              -                                          JSON {"checks":[{name,ok,text}]} (boxery-vm VM_CHECK)
  * FILTER             name                                       -  0 when this life's filter is in force
- * UNINSTALL          -                                          -  network, filter and host rules go; -EBUSY while there is any VM
+ * UNINSTALL          FORCE                                      -  network, filter and host rules go; -EBUSY while there is any VM, or
+ *                                                               files of one that is in no row, unless FORCE
  * QUIT               -                                          -  the keeper ends after the reply; VMs are left alone
  *
  * A connection's requests are answered one after the other: the next one is read when the last one has its reply. Who

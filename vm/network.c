@@ -146,7 +146,8 @@ int network_remove(struct host *h, struct error *e)
 	int r = guests_on_network(h, e);
 
 	if (r > 0)
-		return error_set(e, EBUSY, "%d VMs of boxery run on network %s", r, h->conf.net_name);
+		return error_set(e, EBUSY, "%d VMs of boxery run on network %s and no keeper knows them: end them with 'virsh destroy'", r,
+			h->conf.net_name);
 	if (r == 0)
 		r = find(h, &n, e);
 	if (r <= 0)

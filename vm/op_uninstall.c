@@ -7,7 +7,7 @@
 static int refuse_vm(void *userdata, const struct settings *s, struct error *e)
 {
 	(void)userdata;
-	return error_set(e, EBUSY, "there is a VM '%s' on this host; VMs are removed first", s->name);
+	return error_set(e, EBUSY, "there are files of a VM '%s' that the keeper knows nothing of; say --force to have them removed, too", s->name);
 }
 
 int op_uninstall(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
@@ -15,10 +15,9 @@ int op_uninstall(struct host *h, const struct vm_request *q, struct vm_result *r
 	CLEANUP_FD int lock = -1;
 	int r;
 
-	(void)q;
 	(void)res;
 	host_step_begin(h, "network");
-	r = settings_each(h, refuse_vm, NULL, e);
+	r = q->flags & VM_FLAG_FORCE ? 0 : settings_each(h, refuse_vm, NULL, e);
 	if (r == 0)
 		r = host_connect(h, e);
 	if (r == 0)

@@ -37,8 +37,8 @@
  *                                            the base by identity and hash; the last good one is never deleted before
  * VM_REMOVE   name, flags                    domain, overlay, disk, clean image, reservation, settings file
  * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
- * VM_UNINSTALL -                             network, filter and host rules go; -EBUSY while there is any VM or guest of ours. What a
- *                                            stranger made under our names is left, and so is a filter that other guests use
+ * VM_UNINSTALL flags                         network, filter and host rules go; -EBUSY while a guest of ours runs, and while there are
+ *                                            files of a VM unless VM_FLAG_FORCE. What a stranger made under our names is left, and so is a filter that other guests use
  * VM_LIST     -                              a VM_ENTRY per domain that carries our metadata, and per settings file without one
  * VM_WATCH    -                              on (re)connect: VM_ENTRY for each of our domains, then VM_EVENT SNAPSHOT;
  *                                            (an entry whose files are gone or changed says so in `trouble`; a VM that is off is
