@@ -251,6 +251,28 @@ class Quarantine(Case):
         self.assertEqual(w.state("one"), "READY")
 
 
+    def test_timeline(self):
+        """A lease from its holder's name to the VM that is READY again; a VM from its birth on."""
+        w = self.w.start()
+        w.pool_vm("one")
+        lease = w.lease(name="one")["lease"]
+        w.deliver(lease)
+        w.call("JOB_SEEN", lease=lease, text="build")
+        w.stop_domain("one")
+        w.await_state("one", "READY")
+        life = "LEASE resume begin check DELIVER delivered JOB_SEEN STOPPED destroy RESET_DONE START overlay domain check STARTED".split()
+        for args, kinds in ((("history", lease), life),
+                            (("pool", "history", "one"), "NEW ADD MAINTAINED destroy RESET_DONE START overlay domain check STARTED".split() + life)):
+            head, *lines = run(w, *args).stdout.splitlines()
+            self.assertEqual(head.split(), "AT +SECONDS VM LIFE WHAT TOOK MS TEXT".split())
+            rows = [line.split(maxsplit=6) for line in lines]
+            self.assertEqual([r[4] for r in rows], kinds)
+            self.assertEqual([float(r[1]) for r in rows], sorted(float(r[1]) for r in rows))
+            self.assertEqual(rows[0][1], "0.000")
+            self.assertRegex(rows[-len(life)][6], r"^READY -> LEASED: tester, runner boxery-[0-9a-f]{8}-[0-9a-f]{16}$")
+            self.assertRegex(rows[-8][6], "^BUSY -> RESETTING: the domain has stopped: shutdown$")
+            self.assertEqual((rows[-len(life)][3], rows[-1][3]), ("1", "2"))
+
     def test_cold_only(self):
         w = self.w.start()
         w.pool_vm("one")
