@@ -252,6 +252,20 @@ class Waiting(OnceCase):
         self.assertEqual(o.wait(), 12, o.text())
         self.clean()
 
+    def test_killed_while_it_waits(self):
+        """Nobody stands in the queue for somebody who has gone."""
+        held = self.w.lease(ttl_ms=60000)["lease"]
+        for victim in ("boxery", "boxery-runners"):
+            o = self.w.once("--wait", "1m")
+            until(lambda o=o: "1 LEASED" in o.text(), 20)
+            for p in [p for p in self.w.children() if os.path.basename(self.exe(p)) == victim]:
+                os.kill(p, signal.SIGKILL)
+            self.assertIn(o.wait(), (8, -signal.SIGKILL), o.text())
+        until(lambda: not [p for p in self.w.children() if "boxery-runners" in self.exe(p)])
+        self.w.call("RELEASE", lease=held)
+        self.clean()
+        self.assertEqual(self.w.leases("github-runner-local"), {})
+
     def test_idle(self):
         o = self.w.once("--idle-timeout", "1s")
         self.assertEqual(o.wait(), 12, o.text())
