@@ -428,7 +428,7 @@ class Life(Case):
         until(lambda: (w.running("one"), w.running("two")) == (0, 0))
         self.assertEqual((w.state("one"), w.state("two")), ("BROKEN", "MAINTENANCE"))
         self.assertTrue(w.has("run", "one") and w.has("run", "two"), "their overlays are for an admin to look at")
-        self.assertIn("halted", [e["kind"] for e in w.history(name="one")])
+        until(lambda: "halted" in [e["kind"] for e in w.history(name="one")])  # after the result, which comes after the act
         w.call("POOL_REPAIR", name="one", flags=WAIT)
         self.assertEqual(w.running("one"), 2)
 
