@@ -177,8 +177,8 @@ static void take_reply(struct github_link *l, struct github_reply *reply, int fd
 	budget_note(&l->budget, (enum github_type)q->message.head.type, reply, now_ms());
 	if (reply->fault == GITHUB_FAULT_LIMIT)
 		note_limit(l, reply);
-	else if (reply->code == 0 && reply->calls > 0)
-		backoff_reset(&l->limits);
+	else if (reply->code == 0 && reply->calls + reply->calls_free > 0)
+		backoff_reset(&l->limits); /* "not modified" is an answer, too: the limit is over */
 	answer(l, q, &a);
 }
 

@@ -28,6 +28,7 @@ QUIET = 0.004   # seconds without a message: everybody waits for the clock
 STEP = 10       # seconds of the clock at a time while anything is under way
 IDLE_STEP = 120
 SLOPE_MAX = 1.0  # KiB for 1,000 jobs
+QUOTA = 5000     # calls an hour
 
 
 class Month(World):
@@ -42,6 +43,7 @@ class Month(World):
         self.clock = Clock(self.dir + "/clock")
         self.started = self.now()
         self.faulty, self.kills, self.injected, self.requests = True, 0, 0, {}
+        self.calls, self.hours = {}, {}
         self.write_yaml("version: 1\npoll_interval: 15s\nrunners:\n  - repo: octo/private\n    labels: "
                         "[self-hosted, linux, x64, boxery]\n    max: %d\n    start_timeout: 5m\n    idle_timeout: 10m\n"
                         "    job_timeout: 2h\n" % vms)
@@ -63,6 +65,13 @@ class Month(World):
                 self.injected += 1
                 self.actions.setdefault(verb, []).insert(0, action)
         super().handle(s, verb, request, github)
+
+    def cost(self, verb, r):
+        out = super().cost(verb, r)
+        hour = int((self.now() - self.started) / 3600)
+        self.calls[verb] = self.calls.get(verb, 0) + out["calls"]
+        self.hours[hour] = self.hours.get(hour, 0) + out["calls"]
+        return out
 
     def one_in(self, n):
         return self.random.randrange(n) == 0
@@ -244,6 +253,8 @@ def run(a):
         if not w.settled():
             wrong.append("not settled: %s %s" % ([v["state"] for v in w.vms.values()], [x for x in w.leases.values() if
                                                  x["open"] or x["registration"] not in ("none", "gone") or not x["outcome"]][:3]))
+        if max(w.hours.values()) > QUOTA:
+            wrong.append("%d calls in one hour" % max(w.hours.values()))
         if any(f["gone"] for f in foreign):
             wrong.append("a foreign runner was deleted")
         for lease in w.leases.values():
@@ -258,6 +269,9 @@ def run(a):
         print("outcomes: " + ", ".join("%s %d" % kv for kv in sorted(w.outcomes_total.items(), key=lambda kv: -kv[1])))
         print("asked a job: " + ", ".join("%s %.2f" % (v, w.requests.get(v, 0) / a.jobs) for v in (
             "MINT", "JOB_OF", "DELETE", "RUNNER", "JOBS", "REPOSITORY", "LEASE", "DELIVER")))
+        per_job = {v: w.calls.get(v, 0) / a.jobs for v in ("MINT", "JOB_OF", "DELETE", "RUNNER", "JOBS", "REPOSITORY")}
+        print("calls that count, a job: %s; the busiest hour had %d of %d" % (
+            ", ".join("%s %.2f" % kv for kv in per_job.items()), max(w.hours.values()), QUOTA))
         print("memory: %s KiB at the end, %+.2f KiB for 1,000 jobs" % (points[-1][1] if points else "?", growth))
         for x in wrong:
             print("WRONG: " + x)

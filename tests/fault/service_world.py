@@ -83,7 +83,7 @@ class World:
         self.private, self.next_id, self.group_repos = True, 100, ["acme/one", "acme/two"]
         self.reset_time, self.guest = reset, guest
         self.deliver_time, self.behaviour = 0.05, "work"
-        self.log, self.actions, self.faults = [], {}, []
+        self.log, self.actions, self.faults, self.pages = [], {}, [], {}
         self.timers, self.timer_seq = [], 0
         self.clients, self.lock, self.ended = {}, threading.RLock(), False
         self.service, self.output = None, open(os.path.join(self.dir, "service.log"), "w+b")
@@ -343,6 +343,8 @@ class World:
                 self.drop(s)
                 return
             reply, fds = getattr(self, ("github_" if github else "keeper_") + verb.lower())(request)
+            if github and verb != "HELLO" and reply is not None:
+                reply = dict(self.cost(verb, request), **reply)
         except Refused as refused:
             reply, fds = dict(code=-refused.code, text=refused.text, **refused.more), []
         if what == "kill-after":
@@ -564,6 +566,28 @@ class World:
         return {}, []
 
     # --- GitHub's
+
+    def cost(self, verb, r):
+        """What boxery-github would say: the exchanges behind a verb that use up the quota, and those whose answer has not changed
+        since it was read last. Every job has a run of its own."""
+        jobs = [j for j in self.jobs if j["_repo"] == r["scope"]]
+        lists = {state: [j["id"] for j in jobs if j["status"] == state] for state in ("queued", "in_progress")}
+        pages = {"private": self.private} if verb in ("REPOSITORY", "GROUP", "MINT") else {}
+        if verb == "JOBS":
+            pages.update(lists)
+            pages.update({"jobs %d" % j["id"]: (j["status"], j["runner_name"]) for j in jobs if j["status"] in lists})
+        elif verb == "JOB_OF":
+            pages["all %d" % r["run_id"]] = [(j["id"], j["status"]) for j in jobs if j["runner_name"] == r["runner_name"]]
+            if not r["run_id"]:
+                pages.update(in_progress=lists["in_progress"], latest=[(j["id"], j["status"]) for j in jobs[-50:]])
+        elif verb == "RUNNER":
+            pages["runner %s" % (r["runner_id"] or r["runner_name"])] = self.github_runner(r)[0]
+        read = self.pages.setdefault(r["scope"], {})
+        changed = sum(read.get(k) != v for k, v in pages.items())
+        read.update(pages)
+        for old in list(read)[:-500]:
+            del read[old]
+        return dict(calls=changed + (verb in ("MINT", "DELETE")), calls_free=len(pages) - changed)
 
     def fault(self, fault, code, text, **more):
         return Refused(code, text, fault=proto.GITHUB_FAULTS.index(fault), **more)

@@ -279,6 +279,23 @@ def rate_limited(w):
 
 
 @scenario()
+def limits_apart_do_not_add_up(w):
+    """Only a limit that comes again at once makes the wait grow: between these GitHub answers, if only "not modified"."""
+    def limited(world, r):
+        raise world.fault("limit", EAGAIN, "secondary rate limit", retry_after_ms=1000, limit_kind=2)
+    seen, quiet = [], lambda: w.control("STATUS", document=True)["budget"]["limited_for_ms"]
+    w.start()
+    for _ in range(2):
+        n = len(w.verbs("JOBS"))
+        w.wait("an answer", lambda: len(w.verbs("JOBS")) > n)
+        w.on("REPOSITORY", limited)
+        w.wait("the limit", lambda: not w.actions["REPOSITORY"])
+        time.sleep(0.1)
+        seen.append(quiet())
+    assert all(ms <= 1000 for ms in seen), seen
+
+
+@scenario()
 def limited_while_a_job_runs(w):
     def limited(world, r):
         raise world.fault("limit", EAGAIN, "secondary rate limit", retry_after_ms=6000)
