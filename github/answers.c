@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define RUNNER_LIST_NAME_MAX 200 /* others' names may be longer than ours */
+
 void answers_message(const char *data, size_t len, char *dst, size_t size)
 {
 	CLEANUP_JSON json_t *root = NULL;
@@ -72,6 +74,34 @@ int answers_runner(const char *data, size_t len, struct answers_runner *ret, str
 	CLEANUP_JSON json_t *root = NULL;
 	int r = json_read_object(data, len, &root, e);
 	return r < 0 ? r : take_runner(root, ret, e);
+}
+
+int answers_runners(const char *data, size_t len, json_t *array, bool *ret_part, struct error *e)
+{
+	CLEANUP_JSON json_t *root = NULL;
+	int r = json_read_object(data, len, &root, e);
+	if (r < 0)
+		return r;
+	const json_t *list = json_object_get(root, "runners"), *item;
+	if (!json_is_array(list))
+		return error_set(e, EBADMSG, "the answer has no list of runners");
+	size_t i;
+	json_array_foreach(list, i, item)
+	{
+		const char *name = json_text(item, "name");
+		struct answers_runner runner;
+		struct error odd = ERROR_INIT;
+
+		if (i >= ANSWERS_RUNNERS_MAX || !name || strlen(name) > RUNNER_LIST_NAME_MAX ||
+			take_runner(item, &runner, &odd) < 0) {
+			*ret_part = true;
+			continue;
+		}
+		if (json_array_append_new(array, json_pack("{s:I,s:s,s:b,s:b}", "id", (json_int_t)runner.id, "name", name,
+							 "online", runner.online, "busy", runner.busy)) < 0)
+			return error_set(e, ENOMEM, "no memory for a list of runners");
+	}
+	return 0;
 }
 
 int answers_runner_named(const char *data, size_t len, const char *name, bool *ret_found,

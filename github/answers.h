@@ -28,6 +28,10 @@ struct answers_runner {
 	bool online, busy;
 };
 int answers_runner(const char *data, size_t len, struct answers_runner *ret, struct error *e);
+#define ANSWERS_RUNNERS_MAX 100 /* of one page */
+/* Adds the runners of a page, trimmed to what proto.h lists, to an array. *ret_part is set when it is not known of every one of
+ * them what it is. */
+int answers_runners(const char *data, size_t len, json_t *array, bool *ret_part, struct error *e);
 /* The one with exactly this name out of a list. */
 int answers_runner_named(const char *data, size_t len, const char *name, bool *ret_found, struct answers_runner *ret,
 		struct error *e);

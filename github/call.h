@@ -27,6 +27,7 @@ int call_hello(struct call *c, struct error *e);
 int call_repository(struct call *c, struct error *e);
 int call_mint(struct call *c, struct error *e);
 int call_runner(struct call *c, struct error *e);
+int call_runners(struct call *c, struct error *e);
 int call_delete(struct call *c, struct error *e);
 int call_jobs(struct call *c, struct error *e);
 int call_job_of(struct call *c, struct error *e);

@@ -1,13 +1,15 @@
 /*
- * RUNNER and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a
+ * RUNNER, RUNNERS and DELETE. "Gone" must be true when it is said: GitHub answers 404 also for everything in a
  * repository or organization that the token cannot see (any more), so a 404 counts only together with one that
  * is there.
  */
 #include "base/str.h"
 #include "github/answers.h"
 #include "github/call.h"
+#include "github/json.h"
 
 #include <errno.h>
+#include <string.h>
 
 struct words {
 	char path[HTTP_PATH_MAX], what[SCOPE_MAX + 64];
@@ -100,6 +102,34 @@ static int by_name(struct call *c, struct error *e)
 int call_runner(struct call *c, struct error *e)
 {
 	return c->in->runner_id ? by_id(c, e) : by_name(c, e);
+}
+
+/* One page: what comes on a further one may have moved there meanwhile, so who is missing in it is not known to be gone. */
+int call_runners(struct call *c, struct error *e)
+{
+	CLEANUP(http_answer_free) struct http_answer a = {0};
+	CLEANUP_JSON json_t *runners = json_array(), *root = json_object();
+	CLEANUP_FREE char *text = NULL;
+	char scope[HTTP_PATH_MAX];
+	bool part = false;
+	struct words w;
+
+	(void)str_format(w.path, "%s/actions/runners?per_page=%d", call_scope_path(c, scope), ANSWERS_RUNNERS_MAX);
+	(void)call_scope_words(c, w.what, sizeof(w.what));
+	c->what = w.what;
+	int r = call_get_page(c, w.path, &a, e);
+	if (r < 0)
+		return r;
+	r = answers_runners(a.data, a.len, runners, &part, e);
+	if (r < 0)
+		return r == -ENOMEM ? r : call_page_not_understood(c, w.path, r, e);
+	if (json_object_set(root, "runners", runners) == 0 &&
+		json_object_set_new(root, "truncated", json_boolean(part || a.next)) == 0)
+		text = json_dumps(root, JSON_COMPACT);
+	if (!text)
+		return error_set(e, ENOMEM, "no memory for a list of runners");
+	c->out->http_status = 200;
+	return msg_document(text, strlen(text), c->ret_fd, e);
 }
 
 int call_delete(struct call *c, struct error *e)

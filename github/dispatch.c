@@ -21,6 +21,7 @@ static const struct {
 	[GITHUB_JOB_OF] = {call_job_of, scope_check},
 	[GITHUB_DEPRECATION] = {call_deprecation, scope_any_check},
 	[GITHUB_GROUP] = {call_group, org_check},
+	[GITHUB_RUNNERS] = {call_runners, scope_any_check},
 };
 
 static int check_request(const struct github_request *in, struct error *e)

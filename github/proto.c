@@ -33,5 +33,6 @@ const size_t github_message_sizes[GITHUB_TYPE_COUNT] = {
 	[GITHUB_JOB_OF] = sizeof(struct github_request),
 	[GITHUB_DEPRECATION] = sizeof(struct github_request),
 	[GITHUB_GROUP] = sizeof(struct github_request),
+	[GITHUB_RUNNERS] = sizeof(struct github_request),
 	[GITHUB_REPLY] = sizeof(struct github_reply),
 };

@@ -19,6 +19,8 @@
  *                                                 Nothing is retried. may_exist = 1: the name is there (409: -EEXIST), or the
  *                                                 request may have been acted upon
  * RUNNER        scope, runner_id or runner_name   found, runner_id, online, busy
+ * RUNNERS       scope                             JSON {"runners":[{id,name,online,busy}],"truncated":bool}: those of the first page
+ *                                                 of 100. Only when nothing was left out (truncated is false) who is not in it is gone
  * DELETE        scope, runner_id                  0 for 204, and for 404 in a repository that the token sees; -EBUSY for 422
  * JOBS          scope                             JSON {"jobs":[{id,run_id,name,workflow_name,status,conclusion,labels[],
  *                                                 runner_id,runner_name,created_at,started_at,completed_at}],"truncated":bool}
@@ -55,6 +57,7 @@ enum github_type {
 	GITHUB_DEPRECATION,
 	GITHUB_GROUP,
 	GITHUB_REPLY,
+	GITHUB_RUNNERS, /* behind the reply, whose number is part of the protocol */
 	GITHUB_TYPE_COUNT
 };
 

@@ -11,7 +11,10 @@
 #define WAIT_MIN_MS 5000
 #define WAIT_MAX_MS (10 * 60 * 1000)
 #define AGAIN_WAIT_MS 10000
-#define BUSY_WAIT_MS 30000 /* GitHub gives a runner that died with its job up about 10 minutes later */
+/* GitHub gives a runner that died with its job up about 10 minutes later. */
+#define BUSY_WAIT_MIN_MS 30000
+#define BUSY_WAIT_MAX_MS (4 * 60 * 1000)
+#define SPENT_WAIT_MS (3 * 60 * 1000) /* the registration may outlive its job by tens of seconds */
 
 /* Where the job may have run. An organization's runner whose job was never seen: one repository after the other. */
 static const char *job_repo(const struct work *w)
@@ -119,6 +122,7 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 	};
 	if (f.job)
 		(void)str_copy(w->job, job.name);
+	w->spent = f.job && job.status == JOB_COMPLETED;
 	w->outcome = outcome_decide(&f);
 	if (w->outcome == OUTCOME_UNKNOWN) {
 		uint64_t left = w->patient_ms - now;
@@ -165,6 +169,14 @@ void work_enter_naming(struct service *s, struct work *w)
 	ask_keeper(s, w, &r, on_named);
 }
 
+/* Nothing is asked here: the next tick of its entry reads the list of runners (watch.c). */
+void work_enter_spent(struct service *s, struct work *w)
+{
+	uint64_t now = service_now_ms();
+
+	w->due_ms = now + (w->entry->orphans || now < w->entry->roster_ms ? 0 : SPENT_WAIT_MS);
+}
+
 static void on_looked(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
@@ -204,7 +216,9 @@ static void on_cleared(void *userdata, uint64_t number, const struct github_answ
 		w->deleted = true;
 		work_feed(s, w, WORK_EV_DELETED);
 	} else if (a->reply->fault == GITHUB_FAULT_BUSY || a->reply->code == -EBUSY) {
-		w->wait_ms = BUSY_WAIT_MS;
+		struct backoff b = {.min_ms = BUSY_WAIT_MIN_MS, .max_ms = BUSY_WAIT_MAX_MS, .n = w->tries++};
+
+		w->wait_ms = backoff_next(&b);
 		work_feed(s, w, WORK_EV_BUSY);
 	} else {
 		cannot_tell(s, w, a->reply);

@@ -150,7 +150,7 @@ static void note_limit(struct github_link *l, const struct github_reply *reply)
 /* What takes more than one exchange, and comes with a document. */
 static bool is_list(enum github_type type)
 {
-	return type == GITHUB_JOBS || type == GITHUB_JOB_OF || type == GITHUB_GROUP;
+	return type == GITHUB_JOBS || type == GITHUB_JOB_OF || type == GITHUB_GROUP || type == GITHUB_RUNNERS;
 }
 
 static void take_reply(struct github_link *l, struct github_reply *reply, int fds[static MSG_FDS_MAX])

@@ -20,7 +20,7 @@ enum github_rank {
 
 struct github_answer {
 	const struct github_reply *reply; /* text is already fit to be shown */
-	const char *document;		  /* JOBS, JOB_OF on success; NULL otherwise */
+	const char *document;		  /* of a list, on success; NULL otherwise */
 	size_t document_len;
 	int *fd; /* MINT on success: the sealed memfd; take it with TAKE_FD or it is closed */
 };

@@ -71,6 +71,7 @@ static void (*const enter[WORK_STATE_COUNT])(struct service *s, struct work *w) 
 	[WORK_RELEASING] = work_enter_releasing,
 	[WORK_ASKING] = work_enter_asking,
 	[WORK_NAMING] = work_enter_naming,
+	[WORK_SPENT] = work_enter_spent,
 	[WORK_LOOKING] = work_enter_looking,
 	[WORK_CLEARING] = work_enter_clearing,
 	[WORK_FORGETTING] = work_enter_forgetting,

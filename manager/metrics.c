@@ -163,7 +163,7 @@ static int add_calls(struct buf *b, struct service *s)
 	int r = HEAD(b, "github_calls_total", "counter", "Calls that use up the rate limit, by what was asked");
 	static const char *const verbs[GITHUB_TYPE_COUNT] = {[GITHUB_REPOSITORY] = "repository", [GITHUB_MINT] = "register",
 		[GITHUB_RUNNER] = "runner", [GITHUB_DELETE] = "delete", [GITHUB_JOBS] = "jobs", [GITHUB_JOB_OF] = "job",
-		[GITHUB_DEPRECATION] = "deprecation", [GITHUB_GROUP] = "group"};
+		[GITHUB_DEPRECATION] = "deprecation", [GITHUB_GROUP] = "group", [GITHUB_RUNNERS] = "runners"};
 
 	for (int v = 0; v < GITHUB_TYPE_COUNT && r == 0; v++)
 		if (verbs[v])

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-static struct work_entry *entry_find(struct service *s, uint64_t number)
+struct work_entry *service_entry_find(struct service *s, uint64_t number)
 {
 	for (unsigned i = 0; i < s->n_entries; i++)
 		if (s->entries[i].number == number)
@@ -94,7 +94,7 @@ static void take_jobs(struct work_entry *entry, const char *repo, const struct j
 static void on_jobs(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
-	struct work_entry *entry = entry_find(s, number);
+	struct work_entry *entry = service_entry_find(s, number);
 	CLEANUP(jobs_freep) struct jobs *jobs = NULL;
 	struct error e = ERROR_INIT;
 
@@ -229,7 +229,7 @@ static void check_group_allows(struct work_entry *entry, const char *document)
 static void on_scope(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
-	struct work_entry *entry = entry_find(s, number);
+	struct work_entry *entry = service_entry_find(s, number);
 
 	if (!entry)
 		return;

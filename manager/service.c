@@ -86,7 +86,7 @@ static bool holds_up_stop(const struct work *w)
 {
 	if (w->state == WORK_DELETING || w->state == WORK_RELEASING)
 		return w->due_ms == 0; /* an answer is on its way */
-	return !work_is_watched(w->state) && w->state != WORK_PAUSED && w->state != WORK_DONE;
+	return !work_is_watched(w->state) && w->state != WORK_PAUSED && w->state != WORK_SPENT && w->state != WORK_DONE;
 }
 
 static void tell_status(struct service *s)

@@ -59,6 +59,8 @@ struct work_entry {
 	const struct runners_entry *conf;
 	enum entry_state state;
 	bool orphans; /* for leases of no entry: watches, never serves */
+	bool listing; /* RUNNERS is on its way */
+	uint64_t roster_ms; /* the list of runners is of no use before: not all of them fit one page */
 	bool polling; /* JOBS, GROUP or REPOSITORY is on its way */
 	sd_event_source *timer;
 	unsigned wanted, missing; /* as of the last list of jobs; missing counts down as leases are taken */
@@ -134,11 +136,13 @@ void work_enter_releasing(struct service *s, struct work *w);
 /* A new round: no list has named a runner of the entry yet. */
 void work_unlist(struct service *s, struct work_entry *entry);
 void work_take_jobs(struct service *s, struct work_entry *entry, const char *repo, const struct jobs *jobs);
-/* Asks about every running runner that no list of this round has named, and now and then about the others. */
+/* Asks about every running runner that no list of this round has named, and now and then about the others: one by its id,
+ * several with the one list of runners, which also says whose registration GitHub has taken back. */
 void work_watch(struct service *s, struct work_entry *entry);
 /* closing.c: what the closing states do */
 void work_enter_asking(struct service *s, struct work *w);
 void work_enter_naming(struct service *s, struct work *w);
+void work_enter_spent(struct service *s, struct work *w);
 void work_enter_looking(struct service *s, struct work *w);
 void work_enter_clearing(struct service *s, struct work *w);
 void work_enter_forgetting(struct service *s, struct work *w);
@@ -147,6 +151,7 @@ void work_enter_paused(struct service *s, struct work *w);
 uint64_t work_wait_ms(struct work *w, const struct github_reply *reply);
 
 /* poll.c */
+struct work_entry *service_entry_find(struct service *s, uint64_t number); /* NULL: a reload has taken it away */
 uint64_t entry_interval_ms(const struct work_entry *entry); /* longer than the file says when the budget is low */
 const char *entry_source(const struct work_entry *entry);
 

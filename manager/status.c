@@ -68,6 +68,7 @@ static const char *next_of_work(const struct work *w)
 		[WORK_RELEASING] = "the keeper takes the VM back",
 		[WORK_ASKING] = "GitHub says how the job ended",
 		[WORK_NAMING] = "the keeper notes the outcome",
+		[WORK_SPENT] = "GitHub takes its registration back",
 		[WORK_LOOKING] = "GitHub looks for its registration",
 		[WORK_CLEARING] = "GitHub deletes its registration",
 		[WORK_FORGETTING] = "the keeper forgets it",

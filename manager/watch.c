@@ -4,10 +4,12 @@
  */
 #include "base/str.h"
 #include "linux/log.h"
+#include "manager/roster.h"
 #include "manager/service.h"
 #include <errno.h>
 
 #define RELEASE_RETRY_MS 2000
+#define ROSTER_PART_MS (10 * 60 * 1000) /* more runners than one page: asked for the list again after this */
 #define LISTED_ASK_MS 60000 /* a runner whose job is listed as running is asked about this often */
 
 static void on_job_told(void *userdata, uint64_t number, const struct keeper_link_answer *a)
@@ -162,6 +164,28 @@ static void note_offline(struct work *w, bool online)
 		w->offline_ms = service_now_ms();
 }
 
+static void take_runner(struct service *s, struct work *w, bool found, const struct roster_view *v)
+{
+	w->asked_ms = service_now_ms();
+	if (!found) {
+		if (!w->gone_ms)
+			work_log(LOG_INFO, w, "%s: GitHub has no runner %s any more", w->scope,
+				w->runner_name);
+		w->gone_ms = w->gone_ms ? w->gone_ms : service_now_ms();
+	} else {
+		w->gone_ms = 0;
+		w->runner_id = v->id;
+		w->seen_online |= v->online;
+		note_offline(w, v->online);
+		if (v->busy)
+			work_feed(s, w, WORK_EV_BUSY);
+		else if (v->online)
+			work_feed(s, w, WORK_EV_ONLINE);
+	}
+	if (work_is_watched(w->state) && work_overdue(w, w->entry->conf, service_now_ms()))
+		work_feed(s, w, WORK_EV_OVERDUE);
+}
+
 static void on_runner(void *userdata, uint64_t number, const struct github_answer *a)
 {
 	struct service *s = userdata;
@@ -173,25 +197,54 @@ static void on_runner(void *userdata, uint64_t number, const struct github_answe
 	w->asking = false;
 	w->asked_ms = service_now_ms();
 	/* "Cannot tell" changes nothing. */
-	if (!work_is_watched(w->state) || reply->code < 0)
-		return;
-	if (!reply->found) {
-		if (!w->gone_ms)
-			work_log(LOG_INFO, w, "%s: GitHub has no runner %s any more", w->scope,
-				w->runner_name);
-		w->gone_ms = w->gone_ms ? w->gone_ms : service_now_ms();
-	} else {
-		w->gone_ms = 0;
-		w->runner_id = reply->runner_id;
-		w->seen_online |= reply->online != 0;
-		note_offline(w, reply->online != 0);
-		if (reply->busy)
-			work_feed(s, w, WORK_EV_BUSY);
-		else if (reply->online)
-			work_feed(s, w, WORK_EV_ONLINE);
+	if (work_is_watched(w->state) && reply->code == 0)
+		take_runner(s, w, reply->found, &(struct roster_view){reply->runner_id, reply->online, reply->busy});
+}
+
+static void ask_runner(struct service *s, struct work *w)
+{
+	w->asking = work_ask_github(s, w, GITHUB_RUNNER, on_runner) == 0;
+}
+
+static void take_roster(struct service *s, struct work *w, const struct roster *roster)
+{
+	struct roster_view v = {0};
+	bool found = roster_find(roster, w->runner_id, w->runner_name, &v);
+
+	if (!found && !roster_is_whole(roster)) {
+		if (w->state == WORK_SPENT)
+			work_feed(s, w, WORK_EV_DUE);
+		else if (work_is_watched(w->state) && !w->asking)
+			ask_runner(s, w);
+	} else if (work_is_watched(w->state)) {
+		take_runner(s, w, found, &v);
+	} else if (w->state == WORK_SPENT && !found) {
+		w->deleted = true;
+		work_feed(s, w, WORK_EV_ABSENT);
 	}
-	if (work_is_watched(w->state) && work_overdue(w, w->entry->conf, service_now_ms()))
-		work_feed(s, w, WORK_EV_OVERDUE);
+}
+
+static void on_roster(void *userdata, uint64_t number, const struct github_answer *a)
+{
+	struct service *s = userdata;
+	struct work_entry *entry = service_entry_find(s, number);
+	CLEANUP(roster_freep) struct roster *roster = NULL;
+	struct error e = ERROR_INIT;
+
+	if (!entry)
+		return;
+	entry->listing = false;
+	if (a->reply->code < 0)
+		return;
+	if (roster_parse(a->document ? a->document : "", a->document_len, &roster, &e) < 0) {
+		log_warning("%s: %s", entry->conf->scope, e.text);
+		return;
+	}
+	if (!roster_is_whole(roster))
+		entry->roster_ms = service_now_ms() + ROSTER_PART_MS;
+	for (struct work *w = s->works; w; w = w->next)
+		if (w->entry == entry && w->in_roster)
+			take_roster(s, w, roster);
 }
 
 void work_unlist(struct service *s, struct work_entry *entry)
@@ -222,16 +275,44 @@ void work_take_jobs(struct service *s, struct work_entry *entry, const char *rep
 	}
 }
 
+static bool wants_look(const struct work *w, uint64_t now)
+{
+	/* A list that still says "running" says nothing about a runner that is gone. */
+	return work_is_watched(w->state) && !w->asking && (!w->listed || now - w->asked_ms >= LISTED_ASK_MS);
+}
+
+/* What begins while the list is on its way may not be in it yet: only of those that are here now it tells. */
+static void ask_roster(struct service *s, struct work_entry *entry)
+{
+	struct github_request r = {0};
+	struct error e = ERROR_INIT;
+
+	for (struct work *w = s->works; w; w = w->next)
+		if (w->entry == entry)
+			w->in_roster = work_is_watched(w->state) || w->state == WORK_SPENT;
+	(void)str_copy(r.scope, entry->conf->scope);
+	entry->listing =
+		github_link_ask(s->github, GITHUB_RUNNERS, &r, GITHUB_RANK_LIVE, on_roster, s, entry->number, &e) == 0;
+	if (!entry->listing)
+		log_warning("%s: %s", entry->conf->scope, e.text);
+}
+
 void work_watch(struct service *s, struct work_entry *entry)
 {
 	uint64_t now = service_now_ms();
+	unsigned spent = 0, looks = 0;
 
-	for (struct work *w = s->works; w; w = w->next) {
-		if (w->entry != entry || !work_is_watched(w->state) || w->asking)
-			continue;
-		/* A list that still says "running" says nothing about a runner that is gone. */
-		if (w->listed && now - w->asked_ms < LISTED_ASK_MS)
-			continue;
-		w->asking = work_ask_github(s, w, GITHUB_RUNNER, on_runner) == 0;
+	for (struct work *w = s->works; w; w = w->next)
+		if (w->entry == entry) {
+			spent += w->state == WORK_SPENT;
+			looks += wants_look(w, now);
+		}
+	if (!entry->orphans && now >= entry->roster_ms && (spent > 0 || looks > 1)) {
+		if (!entry->listing)
+			ask_roster(s, entry);
+		return;
 	}
+	for (struct work *w = s->works; w; w = w->next)
+		if (w->entry == entry && wants_look(w, now))
+			ask_runner(s, w);
 }

@@ -15,6 +15,7 @@ static const char *const state_names[] = {
 	[WORK_RELEASING] = "releasing",
 	[WORK_ASKING] = "asking",
 	[WORK_NAMING] = "naming",
+	[WORK_SPENT] = "spent",
 	[WORK_LOOKING] = "looking",
 	[WORK_CLEARING] = "clearing",
 	[WORK_FORGETTING] = "forgetting",
@@ -122,6 +123,9 @@ static const struct edge {
 	{WORK_NAMING, WORK_EV_NAMED, CLOSE},
 	{WORK_NAMING, WORK_EV_KEEPER_ERROR, WORK_PAUSED},
 
+	{WORK_SPENT, WORK_EV_ABSENT, WORK_FORGETTING},
+	{WORK_SPENT, WORK_EV_DUE, CLOSE},
+
 	{WORK_LOOKING, WORK_EV_FOUND, WORK_CLEARING},
 	{WORK_LOOKING, WORK_EV_ABSENT, WORK_FORGETTING},
 	{WORK_LOOKING, WORK_EV_AGAIN, WORK_PAUSED},
@@ -150,7 +154,9 @@ enum work_state work_close(struct work *w)
 		return WORK_DONE;
 	if (w->deleted)
 		return WORK_FORGETTING;
-	return w->runner_id ? WORK_CLEARING : WORK_LOOKING;
+	if (!w->runner_id)
+		return WORK_LOOKING;
+	return w->spent ? WORK_SPENT : WORK_CLEARING;
 }
 
 bool work_step(struct work *w, enum work_event event, uint64_t now_ms)
@@ -158,6 +164,7 @@ bool work_step(struct work *w, enum work_event event, uint64_t now_ms)
 	for (size_t i = 0; i < ARRAY_SIZE(edges); i++) {
 		if (edges[i].from != w->state || edges[i].event != event)
 			continue;
+		w->spent &= w->state != WORK_SPENT; /* waited for once */
 		w->state = edges[i].to == CLOSE ? work_close(w) : edges[i].to;
 		w->since_ms = now_ms;
 		if (!w->first_ms[w->state])

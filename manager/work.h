@@ -9,7 +9,7 @@
  *                  \          \           \            \           \        /        /
  *                   +----------+-----------+------------+-> RELEASING <- DELETING <-+
  *                                                               |      (asks GitHub first)
- *   VM ended by itself: from any of these ------------------> closing: ASKING, NAMING, LOOKING, CLEARING, FORGETTING
+ *   VM ended by itself: from any of these ----------> closing: ASKING, NAMING, SPENT, LOOKING, CLEARING, FORGETTING
  *                                                              (PAUSED between tries) -> DONE
  *
  * The order inside closing is work_close()'s: outcome first, the registration's end last, because the keeper
@@ -45,6 +45,9 @@ enum work_state {
 	WORK_ASKING,
 	/* The keeper is told the outcome. */
 	WORK_NAMING,
+	/* GitHub says that its job has ended. It takes such a registration back by itself, so that a list of runners which is
+	 * read for others, too, may save a DELETE; where it does not, CLEARING follows. */
+	WORK_SPENT,
 	/* The id is not known: GitHub is asked for exactly this runner name. */
 	WORK_LOOKING,
 	/* GitHub is asked to delete exactly this id. */
@@ -82,7 +85,7 @@ enum work_event {
 	WORK_EV_FOUND,
 	WORK_EV_ABSENT,
 	WORK_EV_FORGOTTEN,
-	WORK_EV_DUE, /* the wait of PAUSED, DELETING or RELEASING is over */
+	WORK_EV_DUE, /* the wait of PAUSED, DELETING, RELEASING or SPENT is over */
 	WORK_EVENT_COUNT
 };
 const char *work_event_to_string(enum work_event v);
@@ -104,6 +107,8 @@ struct work {
 	bool seen_online, noted_online, took_job, job_told;
 	bool limited;	 /* the lease ends when the job's time is over, or the keeper is being told so */
 	bool asking;	 /* a question about the running runner is on its way */
+	bool in_roster;	 /* a list of runners that answers for it is on its way */
+	bool spent;	 /* GitHub says that a job ended on it, and the list of runners was not waited for yet */
 	bool listed;	 /* its job was among those of the last list */
 	bool delivering; /* the keeper's answer to DELIVER is on its way */
 	char job[JOB_NAME_SHOWN_MAX];
@@ -119,7 +124,7 @@ struct work {
 
 	uint64_t begun_ms;   /* boot clock: when the lease was asked for, or found again */
 	uint64_t since_ms;   /* state entered */
-	uint64_t due_ms;     /* PAUSED, DELETING, RELEASING: when to try again; 0: an answer is awaited */
+	uint64_t due_ms;     /* PAUSED, DELETING, RELEASING, SPENT: when to try again; 0: an answer is awaited */
 	uint64_t first_ms[WORK_STATE_COUNT]; /* boot clock: when each state was entered first; 0: never */
 	uint64_t offline_ms; /* since when GitHub sees a running guest's runner offline, as far as it was seen online; 0: it does not */
 	uint64_t asked_ms;   /* when GitHub was last asked about the runner itself */

@@ -176,6 +176,29 @@ class GitHubTest(GitHubCase):
         self.assertEqual((found["id"], found["conclusion"], found["runner_id"]), (job["id"], "success", 4))
         self.assertEqual(self.document("JOB_OF", runner_name="boxery-h1-2")["jobs"], [])
 
+    def test_runners(self):
+        """The list of runners: whole only when nothing was left out, unchanged ones cost nothing."""
+        self.assertEqual(self.document("RUNNERS"), {"runners": [], "truncated": False})
+        minted, fds = self.mint()
+        os.close(fds[0])
+        listed = self.document("RUNNERS")
+        self.assertEqual(listed, {"runners": [{"id": minted["runner_id"], "name": "boxery-h1-1", "online": False, "busy": False}],
+                                  "truncated": False})
+        reply, fds = self.call("RUNNERS")
+        os.close(fds[0])
+        self.assertEqual((reply["calls"], reply["calls_free"]), (0, 1))
+        row = {"id": 7, "name": "x", "status": "online", "busy": True}
+        odd = [None, {}, dict(row, name=5), dict(row, id="7"), {"id": 8, "name": "y", "status": "online"}, row]
+        self.emu.fault("GET", r"/runners\?", "patch", status=200, json={"runners": odd}, headers={"ETag": 'W/"odd"'})
+        self.assertEqual(self.document("RUNNERS"), {"runners": [{"id": 7, "name": "x", "online": True, "busy": True}],
+                                                    "truncated": True})
+        self.emu.fault("GET", r"/runners\?", "patch", status=200, json={"runners": {}}, headers={"ETag": 'W/"none"'})
+        self.no(EBADMSG, "server", "no list of runners", "RUNNERS")
+        self.assertEqual(self.document("RUNNERS"), listed)
+        self.emu.fault("GET", r"/runners\?", "patch", status=200, json={"runners": [row]}, headers={
+            "ETag": 'W/"long"', "Link": '<https://api.github.com/x?page=2>; rel="next"'})
+        self.assertTrue(self.document("RUNNERS")["truncated"])
+
     def test_deprecation(self):
         self.emu.settings(deprecations={"2.338.0": {"runtime_deprecates_at": None}, "2.334.0": {
             "registration_deprecates_at": "2026-07-01T00:00:00Z", "runtime_deprecates_at": "2026-08-10T00:00:00Z"}})
@@ -194,6 +217,7 @@ class GitHubTest(GitHubCase):
         self.ok("REPOSITORY")
         self.ok("RUNNER", runner_id=minted["runner_id"])
         self.ok("RUNNER", runner_name="boxery-h1-1")
+        self.document("RUNNERS")
         self.document("JOBS")
         self.document("JOB_OF", runner_name="boxery-h1-1")
         self.ok("DEPRECATION", text="2.338.0")

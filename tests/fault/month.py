@@ -124,6 +124,8 @@ class Month(World):
         super().guest_take(name, generation, runner)
 
     def guest_done(self, name, generation, runner, job):
+        # GitHub leaves the registration behind now and then.
+        self.behaviour = "keeps-spent" if self.one_in(40) else "work"
         if self.vms[name]["generation"] == generation and self.faulty and self.one_in(60):
             # Dies with the job. GitHub fails it ten minutes later, and forgets the runner.
             self.stopped(name, generation, "crashed")
@@ -268,8 +270,8 @@ def run(a):
             done, (w.now() - w.started) / 86400, time.monotonic() - begin, a.seed, w.injected, w.kills))
         print("outcomes: " + ", ".join("%s %d" % kv for kv in sorted(w.outcomes_total.items(), key=lambda kv: -kv[1])))
         print("asked a job: " + ", ".join("%s %.2f" % (v, w.requests.get(v, 0) / a.jobs) for v in (
-            "MINT", "JOB_OF", "DELETE", "RUNNER", "JOBS", "REPOSITORY", "LEASE", "DELIVER")))
-        per_job = {v: w.calls.get(v, 0) / a.jobs for v in ("MINT", "JOB_OF", "DELETE", "RUNNER", "JOBS", "REPOSITORY")}
+            "MINT", "JOB_OF", "DELETE", "RUNNER", "RUNNERS", "JOBS", "REPOSITORY", "LEASE", "DELIVER")))
+        per_job = {v: w.calls.get(v, 0) / a.jobs for v in ("MINT", "JOB_OF", "DELETE", "RUNNER", "RUNNERS", "JOBS", "REPOSITORY")}
         print("calls that count, a job: %s; the busiest hour had %d of %d" % (
             ", ".join("%s %.2f" % kv for kv in per_job.items()), max(w.hours.values()), QUOTA))
         print("memory: %s KiB at the end, %+.2f KiB for 1,000 jobs" % (points[-1][1] if points else "?", growth))

@@ -320,7 +320,7 @@ class World:
         github = self.clients[s] == "github"
         kind = proto.HEAD.unpack(data[:16])[2]
         request = (proto.GITHUB_REQUEST if github else REQUEST).unpack(data)
-        verb = (list(proto.GITHUB_VERBS)[kind - 1] if github else KEEPER_VERBS[kind - 1])
+        verb = (next(v for v, k in proto.GITHUB_VERBS.items() if k == kind) if github else KEEPER_VERBS[kind - 1])
         if not github and verb in ("SUBSCRIBE", "LIST", "LEASES"):
             pass
         else:
@@ -436,7 +436,7 @@ class World:
         if self.vms[name]["generation"] != generation or self.vms[name]["state"] not in ("DELIVERED", "BUSY"):
             return
         job.update(status="completed", conclusion=job["_conclusion"])
-        runner.update(busy=False, online=False, gone=True)
+        runner.update(busy=False, online=False, gone=self.behaviour != "keeps-spent")
         self.after(self.guest[2], self.stopped, name, generation)
 
     # --- the keeper's requests
@@ -582,6 +582,8 @@ class World:
                 pages.update(in_progress=lists["in_progress"], latest=[(j["id"], j["status"]) for j in jobs[-50:]])
         elif verb == "RUNNER":
             pages["runner %s" % (r["runner_id"] or r["runner_name"])] = self.github_runner(r)[0]
+        elif verb == "RUNNERS":
+            pages["runners"] = [(x["id"], x["online"], x["busy"]) for x in self.runners.values() if not x["gone"]]
         read = self.pages.setdefault(r["scope"], {})
         changed = sum(read.get(k) != v for k, v in pages.items())
         read.update(pages)
@@ -629,6 +631,10 @@ class World:
         if not runner or runner["gone"]:
             return dict(found=0), []
         return dict(found=1, runner_id=runner["id"], online=int(runner["online"]), busy=int(runner["busy"])), []
+
+    def github_runners(self, r):
+        rows = [{k: x[k] for k in ("id", "name", "online", "busy")} for x in self.runners.values() if not x["gone"]]
+        return {}, [proto.memfd(json.dumps({"runners": rows[:100], "truncated": len(rows) > 100}).encode())]
 
     def github_delete(self, r):
         runner = self.runners.get(r["runner_id"])

@@ -61,8 +61,8 @@ def a_job(w):
     lease = list(w.leases.values())[0]
     assert lease["job"] == "build \\x1b[31m \\xc3\\xa4", lease["job"]
     assert len(w.verbs("JOB_SEEN")) == 1
-    order = [v for v, _ in w.log if v in ("LEASE", "REGISTER", "MINT", "DELIVER", "JOB_SEEN", "JOB_OF", "OUTCOME", "DELETE")]
-    assert order == ["LEASE", "REGISTER", "MINT", "REGISTER", "DELIVER", "JOB_SEEN", "JOB_OF", "OUTCOME", "DELETE",
+    order = [v for v, _ in w.log if v in ("LEASE", "REGISTER", "MINT", "DELIVER", "JOB_SEEN", "JOB_OF", "OUTCOME", "RUNNERS", "DELETE")]
+    assert order == ["LEASE", "REGISTER", "MINT", "REGISTER", "DELIVER", "JOB_SEEN", "JOB_OF", "OUTCOME", "RUNNERS",
                      "REGISTER"], order
     for state in ("planning", "minting", "recording", "delivering", "waiting", "busy", "asking", "done"):
         assert re.search(r"-> %s .*vm=vm1 lease=%s" % (state, lease["id"]), w.text()), state
@@ -105,8 +105,40 @@ def a_slow_runner_is_not_doubled(w):
     assert len(w.leases) == 1, w.outcomes()
 
 
+def long_list(w):
+    """More runners than one page of GitHub's list holds, and a GitHub that leaves registrations behind when their job has ended."""
+    w.behaviour = "keeps-spent"
+    for i in range(120):
+        w.register("theirs-%d" % i, foreign=True)
+
+
+@scenario()
+def a_list_that_is_cut_proves_nothing(w):
+    """Who is missing on the first page of a longer list is not gone: its registration is deleted by its id."""
+    long_list(w)
+    w.job()
+    w.start()
+    one_job_done(w)
+    assert w.verbs("RUNNERS") and len(w.verbs("DELETE")) == 1
+
+
+@scenario(vms=4)
+def many_are_asked_about_at_once(w):
+    """One list instead of a question for each runner; a runner that is gone in it is still deleted before its VM is taken."""
+    w.write_yaml("version: 1\npoll_interval: 5s\nrunners:\n  - repo: octo/private\n    labels: [%s]\n    max: 4\n"
+                 "    start_timeout: 10s\n    idle_timeout: 10s\n    registered: 3\n" % LABELS)
+    w.behaviour = "idle"
+    w.start()
+    w.wait("three idle", lambda: w.text().count("-> idle") == 3)
+    assert w.verbs("RUNNERS") and not w.verbs("RUNNER"), w.verbs("RUNNER")
+    w.wait("taken back", lambda: len(w.verbs("RELEASE")) >= 3)
+    w.private = False
+    w.wait_settled()
+    assert set(w.outcomes()) <= {"no job", "never connected"}, w.outcomes()
+
+
 KILLS = ["LEASE", "REGISTER", "MINT", "DELIVER", "JOB_SEEN", "JOB_OF", "OUTCOME", "DELETE", "REGISTER-2", "REGISTER-3", "RUNNER",
-         "JOBS", "REPOSITORY", "HELLO"]
+         "RUNNERS", "JOBS", "REPOSITORY", "HELLO"]
 
 
 @each([v + s for v in KILLS for s in ("", "-after")])
@@ -120,6 +152,8 @@ def killed_at(w, where):
     w.job(seconds=7)
     if verb == "RUNNER":
         w.guest = (0.3, 12, 0.2)  # else the list of jobs says busy first
+    if verb == "DELETE":
+        long_list(w)
     if skip:
         w.on(verb, None, skip)
     w.on(verb, action)
@@ -273,7 +307,7 @@ def rate_limited(w):
     w.wait("the limit", lambda: w.verbs("MINT"))
     before = len(w.log)
     time.sleep(10)
-    asked = [v for v, _ in w.log[before:] if v in ("JOBS", "MINT", "RUNNER", "DELETE", "REPOSITORY")]
+    asked = [v for v, _ in w.log[before:] if v in ("JOBS", "MINT", "RUNNER", "RUNNERS", "DELETE", "REPOSITORY")]
     assert not asked, asked
     one_job_done(w)
 

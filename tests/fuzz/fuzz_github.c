@@ -36,6 +36,12 @@ static void runners(const char *data, size_t len)
 	check(r, &e);
 	assert(runner.id != 0 && (r >= 0 || runner.id == 77));
 	error_clear(&e);
+	CLEANUP_JSON json_t *array = json_array();
+	bool part = false;
+	r = answers_runners(data, len, array, &part, &e);
+	check(r, &e);
+	assert(json_array_size(array) <= ANSWERS_RUNNERS_MAX);
+	error_clear(&e);
 	r = answers_runner_named(data, len, "boxery-h1-1", &found, &runner, &e);
 	check(r, &e);
 	assert(r >= 0 || !found);

@@ -61,7 +61,7 @@ CONTROL_REQUEST = Layout(1, "141s", "scope")
 CONTROL_REPLY = Layout(7, "i 512s", "code text")
 CONTROL_VERBS = {"STATUS": 1, "EXPLAIN": 2, "PAUSE": 3, "DRAIN": 4, "RESUME": 5, "RELOAD": 6}
 GITHUB_VERBS = {"HELLO": 1, "REPOSITORY": 2, "MINT": 3, "RUNNER": 4, "DELETE": 5, "JOBS": 6, "JOB_OF": 7, "DEPRECATION": 8,
-                "GROUP": 9}
+                "GROUP": 9, "RUNNERS": 11}
 GITHUB_FAULTS = ["none", "credential", "permission", "limit", "absent", "conflict", "invalid", "busy", "server", "network",
                  "public"]
 

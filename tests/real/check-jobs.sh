@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2016,SC2034,SC2154
-# Sourced by check: what only a job and a real runner show (A6 to A14).
+# Sourced by check: what only a job and a real runner show (A6 to A14, A17).
 # The job itself: A8 is its exit code. It looks at its own process and at the worker that started it.
 job_script='for p in $$ $PPID; do
   if tr "\0" "\n" <"/proc/$p/environ" | grep -q "^ACTIONS_RUNNER_INPUT_"; then echo "process $p has the config"; exit 9; fi
@@ -114,7 +114,7 @@ layout() { # what A10 is about: 555 555 1
 }
 
 not_checked() { # WHY
-	for a in A6 A7 A8 A9 A10 A11 A14; do say $a "not checked" "$1"; done
+	for a in A6 A7 A8 A9 A10 A11 A14 A17; do say $a "not checked" "$1"; done
 	[ -z "$long" ] || say A12 "not checked" "$1"
 }
 
@@ -158,7 +158,7 @@ jobs_check() {
 	fi
 }
 
-# Two jobs, one after the other, with a runner each; what is looked at on the way is A14, A7, A6, A9, A8, A10, A11.
+# Two jobs, one after the other, with a runner each; what is looked at on the way is A14, A7, A6, A9, A8, A10, A11, A17.
 one_job() {
 	local first second name shape after
 	dispatch hold || { not_checked "the workflow cannot be started"; return; }
@@ -205,6 +205,11 @@ one_job() {
 	listener_wait 300
 	until_true 60 job_is "$second" completed
 	expect A11 "a failed job, and the listener's exit code" "failure, 0" "$(job_of "$second" conclusion), $code"
+	if until_true 180 runner_gone "$id"; then
+		say A17 ok "gone $took s after its job"
+	else
+		say A17 DIFFERS "still there after 180 s"
+	fi
 }
 
 vanished() {

@@ -39,6 +39,7 @@ static const int expected[WORK_STATE_COUNT][WORK_EVENT_COUNT] = {
 	[WORK_RELEASING] = {[E(RELEASED)] = CLOSE + 1, [E(ENDED)] = CLOSE + 1, [E(DUE)] = TO(RELEASING)},
 	[WORK_ASKING] = {[E(DECIDED)] = CLOSE + 1, [E(AGAIN)] = TO(PAUSED), [E(UNKNOWN)] = TO(PAUSED)},
 	[WORK_NAMING] = {[E(NAMED)] = CLOSE + 1, [E(KEEPER_ERROR)] = TO(PAUSED)},
+	[WORK_SPENT] = {[E(ABSENT)] = TO(FORGETTING), [E(DUE)] = CLOSE + 1},
 	[WORK_LOOKING] = {[E(FOUND)] = TO(CLEARING),
 		[E(ABSENT)] = TO(FORGETTING),
 		[E(AGAIN)] = TO(PAUSED),
@@ -82,6 +83,13 @@ static void test_close(void **state)
 	w.outcome = OUTCOME_FAILED;
 	assert_int_equal(work_close(&w), WORK_NAMING);
 	w.outcome_stored = true;
+	assert_int_equal(work_close(&w), WORK_CLEARING);
+	/* Its job has ended: the list of runners is waited for, once. */
+	w.spent = true;
+	assert_int_equal(work_close(&w), WORK_SPENT);
+	w.state = WORK_SPENT;
+	assert_true(work_step(&w, WORK_EV_DUE, 9));
+	assert_int_equal(w.state, WORK_CLEARING);
 	assert_int_equal(work_close(&w), WORK_CLEARING);
 	w.deleted = true;
 	assert_int_equal(work_close(&w), WORK_FORGETTING);
