@@ -254,7 +254,7 @@ int cmd_runners_reload(int argc, char **argv)
 /* Leases of the scope (NULL: all) that still have a VM. */
 static int open_leases(const char *scope, size_t *ret, struct error *e)
 {
-	static const char *const closing[] = {"asking", "naming", "looking", "clearing", "forgetting", "paused", "done"};
+	static const char *const closing[] = {"asking", "naming", "spent", "looking", "clearing", "forgetting", "paused", "done"};
 	json_t *status = NULL, *lease;
 	size_t i, n = 0;
 	int r = cli_runners_call(CONTROL_STATUS, NULL, &status, e);

@@ -54,3 +54,20 @@ void clock_wall_text(uint64_t wall_us, char *dst, size_t size)
 	if (!gmtime_r(&t, &tm) || strftime(dst, size, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
 		dst[0] = '\0';
 }
+
+int clock_wall_parse(const char *text, uint64_t *ret_s)
+{
+	struct tm tm = {0};
+	const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+	time_t t;
+
+	if (end && *end == '.')
+		end += 1 + strspn(end + 1, "0123456789");
+	if (!end || end[0] != 'Z' || end[1] != '\0')
+		return -EINVAL;
+	t = timegm(&tm);
+	if (t <= 0)
+		return -EINVAL;
+	*ret_s = (uint64_t)t;
+	return 0;
+}

@@ -5,6 +5,7 @@
  */
 #include "base/str.h"
 #include "linux/log.h"
+#include "manager/proto.h"
 #include "manager/service.h"
 #include <errno.h>
 
@@ -110,7 +111,7 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 		return;
 	}
 	w->repo_at = 0;
-	w->queued_s = f.job ? job.queued_s : 0;
+	w->queued_s = f.job && job.created_s && job.started_s > job.created_s ? job.started_s - job.created_s : 0;
 	f = (struct outcome_facts){
 		.job = f.job,
 		.cause = w->cause,
@@ -123,6 +124,11 @@ static void on_job_of(void *userdata, uint64_t number, const struct github_answe
 	if (f.job)
 		(void)str_copy(w->job, job.name);
 	w->spent = f.job && job.status == JOB_COMPLETED;
+	if (w->spent) {
+		work_note_time(s, w, NOTE_QUEUED, job.created_s);
+		work_note_time(s, w, NOTE_STARTED, job.started_s);
+		work_note_time(s, w, NOTE_COMPLETED, job.completed_s);
+	}
 	w->outcome = outcome_decide(&f);
 	if (w->outcome == OUTCOME_UNKNOWN) {
 		uint64_t left = w->patient_ms - now;

@@ -1,11 +1,11 @@
 #include "manager/demand.h"
 #include "base/str.h"
+#include "linux/clock.h"
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #define LABELS_PER_JOB_MAX 100 /* GitHub's own limit for a runner */
 
@@ -103,20 +103,13 @@ static void show(char *dst, size_t size, const json_t *text)
 	str_show_n(dst, size, s ? s : "", s ? strlen(s) : 0);
 }
 
-static time_t when(const json_t *job, const char *key)
+/* 0: GitHub has not said. */
+static uint64_t when(const json_t *job, const char *key)
 {
-	struct tm tm = {0};
-	const char *text = json_string_value(json_object_get(job, key));
-	const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm) : NULL;
+	uint64_t at = 0;
 
-	return end && !*end ? timegm(&tm) : -1;
-}
-
-static uint64_t waited_s(const json_t *job)
-{
-	time_t created = when(job, "created_at"), started = when(job, "started_at");
-
-	return created > 0 && started > created ? (uint64_t)(started - created) : 0;
+	(void)clock_wall_parse(json_string_value(json_object_get(job, key)), &at);
+	return at;
 }
 
 bool entry_covers(const struct runners_entry *entry, const char *repo)
@@ -227,7 +220,9 @@ bool jobs_on_runner(const struct jobs *j, const char *runner_name, struct job_vi
 		ret->run_id = json_is_integer(json_object_get(job, "run_id"))
 				      ? (uint64_t)json_integer_value(json_object_get(job, "run_id"))
 				      : 0;
-		ret->queued_s = waited_s(job);
+		ret->created_s = when(job, "created_at");
+		ret->started_s = when(job, "started_at");
+		ret->completed_s = when(job, "completed_at");
 		show(ret->conclusion, sizeof(ret->conclusion), json_object_get(job, "conclusion"));
 		return true;
 	}

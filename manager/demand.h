@@ -21,7 +21,7 @@ struct job_view {
 	char name[JOB_NAME_SHOWN_MAX]; /* made harmless */
 	char conclusion[32];	       /* "" while there is none; made harmless */
 	uint64_t run_id;	       /* 0: not told */
-	uint64_t queued_s;	       /* how long it waited for its runner, by GitHub's clock; 0: not told */
+	uint64_t created_s, started_s, completed_s; /* epoch seconds of GitHub's clock: queued, begun, ended; 0: not told */
 };
 
 struct jobs;

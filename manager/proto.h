@@ -18,6 +18,10 @@
 #define CONTROL_SOCKET "runners.sock"
 /* The consoles of ended leases: STATE_DIR/logs/LEASE.log. */
 #define LOGS_FOLDER "logs"
+/* Notes in a lease's timeline: GitHub's time (2026-11-29T22:10:01Z) of a step of its job follows. */
+#define NOTE_QUEUED "GitHub: job queued "
+#define NOTE_STARTED "GitHub: job started "
+#define NOTE_COMPLETED "GitHub: job completed "
 #define CONTROL_TIMEOUT_MS 10000
 
 enum control_type {

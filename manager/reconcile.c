@@ -135,7 +135,7 @@ static void adopt(struct service *s, const struct row *r)
 	w->registration = r->registration;
 	w->since_ms = now;
 	w->settle_ms = now + ADOPTED_SETTLE_MS;
-	w->took_job = w->job_told = r->state == STATE_BUSY || r->job[0];
+	w->took_job = w->job_told = w->queued_noted = r->state == STATE_BUSY || r->job[0];
 	w->seen_online = w->took_job;
 	w->limited = w->took_job && r->expires_in_ms <= w->entry->conf->job_timeout_ms;
 	/* An id is recorded before anything is delivered; without one nothing was. */

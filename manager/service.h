@@ -132,6 +132,8 @@ void work_enter_delivering(struct service *s, struct work *w);
 void work_enter_idle(struct service *s, struct work *w);
 void work_enter_busy(struct service *s, struct work *w);
 void work_enter_deleting(struct service *s, struct work *w);
+/* GitHub's time of a step of the job, for the timeline (manager/proto.h); epoch seconds, 0: not told. Each once. */
+void work_note_time(struct service *s, struct work *w, const char *what, uint64_t epoch_s);
 void work_enter_releasing(struct service *s, struct work *w);
 /* A new round: no list has named a runner of the entry yet. */
 void work_unlist(struct service *s, struct work_entry *entry);

@@ -3,7 +3,9 @@
  * and a VM whose time is over is taken back, its registration first.
  */
 #include "base/str.h"
+#include "linux/clock.h"
 #include "linux/log.h"
+#include "manager/proto.h"
 #include "manager/roster.h"
 #include "manager/service.h"
 #include <errno.h>
@@ -73,6 +75,20 @@ void work_enter_idle(struct service *s, struct work *w)
 	keeper_request_init(&r, KEEPER_NOTE);
 	(void)str_copy(r.text, "the runner is online");
 	w->noted_online = work_ask_keeper(s, w, &r, -1, on_noted) == 0;
+}
+
+void work_note_time(struct service *s, struct work *w, const char *what, uint64_t epoch_s)
+{
+	struct keeper_request r;
+	char at[24];
+
+	if (!epoch_s || (w->queued_noted && str_equal(what, NOTE_QUEUED)))
+		return;
+	w->queued_noted = true;
+	clock_wall_text(epoch_s * 1000000, at, sizeof(at));
+	keeper_request_init(&r, KEEPER_NOTE);
+	if (str_format(r.text, "%s%s", what, at) == 0)
+		(void)work_ask_keeper(s, w, &r, -1, on_noted);
 }
 
 void work_enter_busy(struct service *s, struct work *w)
@@ -269,6 +285,7 @@ void work_take_jobs(struct service *s, struct work_entry *entry, const char *rep
 		w->job_run = job.run_id;
 		w->listed = true;
 		w->asked_ms = w->asked_ms ? w->asked_ms : service_now_ms();
+		work_note_time(s, w, NOTE_QUEUED, job.created_s);
 		work_feed(s, w, WORK_EV_BUSY);
 		if (w->state == WORK_BUSY)
 			work_enter_busy(s, w); /* again, if the keeper could not be told */

@@ -105,6 +105,7 @@ struct work {
 	bool delivered; /* the secret may have left the host */
 	bool deleted;	/* GitHub has no such registration (any more), or never had one */
 	bool seen_online, noted_online, took_job, job_told;
+	bool queued_noted; /* the timeline has when the job was queued */
 	bool limited;	 /* the lease ends when the job's time is over, or the keeper is being told so */
 	bool asking;	 /* a question about the running runner is on its way */
 	bool in_roster;	 /* a list of runners that answers for it is on its way */

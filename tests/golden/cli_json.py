@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """cli_json.py DOCS/json.md - what every command prints with --json is what the page says: each block there is taken as the schema, with
-every property required and no other allowed, and each heading is a command that is run here."""
+every property required and no other allowed, and each heading is a command that is run here (runners ...: in cli_runners.py)."""
 import json
 import traceback
 
@@ -135,7 +135,8 @@ def go(t, folder):
     expect(faults, [pool[k] for k in ("cpus", "memory_mib", "disk_mib_per_s", "disk_iops", "net_kib_per_s", "reserve_service",
                                       "reserve_local", "start", "standby")] == [0, 1024, 50, 1000, 2000, 0, 1, "cold", "running"],
            "pool set: %r" % pool)
-    expect(faults, t.used == set(t.page), "not tried: %s" % (set(t.page) - t.used))
+    here = {c for c in t.page if not c.startswith("runners ")}
+    expect(faults, t.used == here, "not tried: %s" % (here - t.used))
 
 
 def main():
@@ -159,4 +160,5 @@ def main():
     sys.exit("\n".join(dict.fromkeys(t.faults)) if t.faults else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

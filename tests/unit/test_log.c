@@ -109,6 +109,17 @@ static void test_clock(void **state)
 	clock_wall_text(0, small, sizeof(small));
 	assert_string_equal(small, "");
 	clock_wall_text(0, small, 0);
+
+	uint64_t s = 7;
+	assert_int_equal(clock_wall_parse("2026-11-29T22:10:01Z", &s), 0);
+	assert_int_equal(s, 1795990201);
+	assert_int_equal(clock_wall_parse("2026-11-29T22:10:02.125Z", &s), 0);
+	assert_int_equal(s, 1795990202);
+	static const char *const bad[] = {NULL, "", "2026-11-29", "2026-11-29T22:10:01", "2026-11-29T22:10:01Zx", "2026-11-29T22:10:01+02:00",
+		"1969-11-29T22:10:01Z", "now"};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(clock_wall_parse(bad[i], &s), -EINVAL);
+	assert_int_equal(s, 1795990202);
 	clock_wall_text(UINT64_MAX, text, sizeof(text));
 	assert_true(clock_wall_us() > 1700000000ull * 1000000u);
 }
