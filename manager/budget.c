@@ -3,8 +3,8 @@
 
 #define MINUTE_MS UINT64_C(60000)
 #define PACE_MINUTES 10
-#define POLL_LISTS 2	   /* queued and running runs */
-#define JOB_CALLS 3	   /* mint, outcome, delete */
+#define POLL_LISTS 3	   /* queued and running runs, runners */
+#define JOB_CALLS 2	   /* mint, outcome; the list of runners says that its registration is gone */
 #define JOBS_PER_HOUR 6	   /* of one runner: ten minutes a job, the reset included */
 #define POLL_SLOWEST_MS (5 * MINUTE_MS)
 

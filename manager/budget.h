@@ -30,7 +30,7 @@ uint64_t budget_short_by_s(struct budget *b, uint64_t now_ms);
 /* How long to wait until GitHub is asked for jobs again. Longer when little is left. */
 uint64_t budget_poll_ms(const struct budget *b, uint64_t interval_ms, uint64_t now_ms);
 /*
- * Calls an hour that a configuration can need at most: each poll of a repository in which something changes, plus what jobs
+ * Calls an hour that a configuration can need at most: each poll of a repository in which everything changes, plus what jobs
  * themselves cost. A repository in which nothing changes costs nothing.
  */
 uint64_t budget_forecast(uint64_t poll_interval_ms, unsigned repositories, unsigned max_jobs);

@@ -228,7 +228,7 @@ static void test_budget(void **state)
 	assert_int_equal(budget_poll_ms(&b, 15000, begin + 9 * minute), 60000);
 	assert_int_equal(budget_poll_ms(&b, 300000, begin + 9 * minute), 300000);
 	assert_int_equal(budget_poll_ms(&b, 15000, b.reset_ms), 15000); /* whole again */
-	assert_int_equal(budget_forecast(15000, 1, 1), 240 * 3 + 18);
+	assert_int_equal(budget_forecast(15000, 1, 1), 240 * 4 + 12);
 }
 
 int main(void)
