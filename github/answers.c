@@ -76,15 +76,23 @@ int answers_runner(const char *data, size_t len, struct answers_runner *ret, str
 	return r < 0 ? r : take_runner(root, ret, e);
 }
 
+/* *ret_list is part of *ret_root. */
+static int read_runners(const char *data, size_t len, json_t **ret_root, const json_t **ret_list, struct error *e)
+{
+	int r = json_read_object(data, len, ret_root, e);
+	if (r < 0)
+		return r;
+	*ret_list = json_object_get(*ret_root, "runners");
+	return json_is_array(*ret_list) ? 0 : error_set(e, EBADMSG, "the answer has no list of runners");
+}
+
 int answers_runners(const char *data, size_t len, json_t *array, bool *ret_part, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
-	int r = json_read_object(data, len, &root, e);
+	const json_t *list, *item;
+	int r = read_runners(data, len, &root, &list, e);
 	if (r < 0)
 		return r;
-	const json_t *list = json_object_get(root, "runners"), *item;
-	if (!json_is_array(list))
-		return error_set(e, EBADMSG, "the answer has no list of runners");
 	size_t i;
 	json_array_foreach(list, i, item)
 	{
@@ -108,12 +116,10 @@ int answers_runner_named(const char *data, size_t len, const char *name, bool *r
 	struct answers_runner *ret, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
-	int r = json_read_object(data, len, &root, e);
+	const json_t *list, *item;
+	int r = read_runners(data, len, &root, &list, e);
 	if (r < 0)
 		return r;
-	const json_t *list = json_object_get(root, "runners"), *item;
-	if (!json_is_array(list))
-		return error_set(e, EBADMSG, "the answer has no list of runners");
 	size_t i;
 	json_array_foreach(list, i, item)
 	{

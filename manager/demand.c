@@ -1,6 +1,7 @@
 #include "manager/demand.h"
 #include "base/str.h"
 #include "linux/clock.h"
+#include "manager/github_list.h"
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
@@ -16,21 +17,13 @@ struct jobs {
 int jobs_parse(const char *data, size_t len, struct jobs **ret, struct error *e)
 {
 	CLEANUP(jobs_freep) struct jobs *j = calloc(1, sizeof(*j));
-	json_error_t why;
+	int code;
 
 	if (!j)
 		return error_errno(e, ENOMEM, "cannot read the list of jobs");
-	/* NULs in strings are refused by jansson unless asked for; nesting is limited by it too. */
-	j->root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &why);
-	if (!j->root) {
-		char text[160];
-
-		str_show_n(text, sizeof(text), why.text, strlen(why.text));
-		return error_set(e, EBADMSG, "the list of jobs is not JSON: %s", text);
-	}
-	j->list = json_object_get(j->root, "jobs");
-	if (!json_is_array(j->list))
-		return error_set(e, EBADMSG, "the list of jobs has no array \"jobs\"");
+	code = github_list_read(data, len, "jobs", &j->root, &j->list, e);
+	if (code < 0)
+		return code;
 	*ret = TAKE_PTR(j);
 	return 0;
 }

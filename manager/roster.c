@@ -1,5 +1,5 @@
 #include "manager/roster.h"
-#include "base/str.h"
+#include "manager/github_list.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -13,20 +13,13 @@ struct roster {
 int roster_parse(const char *data, size_t len, struct roster **ret, struct error *e)
 {
 	CLEANUP(roster_freep) struct roster *r = calloc(1, sizeof(*r));
-	json_error_t why;
+	int code;
 
 	if (!r)
 		return error_errno(e, ENOMEM, "cannot read the list of runners");
-	r->root = json_loadb(data, len, JSON_REJECT_DUPLICATES, &why);
-	if (!r->root) {
-		char text[160];
-
-		str_show_n(text, sizeof(text), why.text, strlen(why.text));
-		return error_set(e, EBADMSG, "the list of runners is not JSON: %s", text);
-	}
-	r->list = json_object_get(r->root, "runners");
-	if (!json_is_array(r->list))
-		return error_set(e, EBADMSG, "the list of runners has no array \"runners\"");
+	code = github_list_read(data, len, "runners", &r->root, &r->list, e);
+	if (code < 0)
+		return code;
 	/* Only a "false" says so: what is missing or odd must not look like "nothing was left out". */
 	r->whole = json_is_false(json_object_get(r->root, "truncated"));
 	*ret = TAKE_PTR(r);
