@@ -533,8 +533,12 @@ class World:
         return None, []
 
     def send_later(self, s, seq):
-        if s in self.clients:
+        if s not in self.clients:
+            return
+        try:
             s.send(REPLY.pack(seq=seq))
+        except OSError:  # killed meanwhile
+            self.drop(s)
 
     def keeper_job_seen(self, r):
         lease = self.lease_of(r, held=True)
