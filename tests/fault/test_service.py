@@ -159,7 +159,9 @@ def killed_at(w, where):
     w.on(verb, action)
     w.start()
     assert w.service.wait(60) == -signal.SIGKILL, w.text()
+    begun = w.text().count("connected to the keeper")
     w.start()
+    w.wait("it runs", lambda: w.text().count("connected to the keeper") > begun)  # before that SIGTERM just ends it
     one_job_done(w)
     with w.lock:
         taken = [r for r in w.runners.values() if r["jobs"]]
