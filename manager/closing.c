@@ -175,11 +175,16 @@ void work_enter_naming(struct service *s, struct work *w)
 	ask_keeper(s, w, &r, on_named);
 }
 
-/* Nothing is asked here: the next tick of its entry reads the list of runners (watch.c). */
+/* Nothing is asked here: the next tick of its entry reads the list of runners (watch.c), if none has said so already. */
 void work_enter_spent(struct service *s, struct work *w)
 {
 	uint64_t now = service_now_ms();
 
+	if (w->gone_ms) {
+		w->deleted = true;
+		work_feed(s, w, WORK_EV_ABSENT);
+		return;
+	}
 	w->due_ms = now + (w->entry->orphans || now < w->entry->roster_ms ? 0 : SPENT_WAIT_MS);
 }
 

@@ -317,7 +317,7 @@ def alarm_metrics_and_logs(w):
     for stage in ("registration", "delivery", "runner_start", "job", "reset"):
         assert value("boxery_%s_seconds_count" % stage) == 1, stage
         assert value('boxery_%s_seconds_bucket{le="+Inf"}' % stage) == 1, stage
-    assert value('boxery_entry_served{scope="octo/private"}') == 0
+    w.wait("not served", lambda: value('boxery_entry_served{scope="octo/private"}') == 0, 40)
     assert value('boxery_rss_bytes{process="boxery-runners"}') > 1e6
 
 
