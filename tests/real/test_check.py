@@ -65,7 +65,7 @@ class Check(unittest.TestCase):
     def test_everything(self):
         self.with_runner()
         done, lines = self.check("--yes")
-        self.assertEqual(self.said(lines, "ok"), {"A%d" % n for n in range(1, 16)} - {"A12", "A13"}, done.stdout)
+        self.assertEqual(self.said(lines, "ok"), {"A%d" % n for n in (*range(1, 12), 14, 15, 17)}, done.stdout)
         self.assertEqual(self.said(lines, "not checked"), {"A12", "A13", "A16"}, done.stdout)
         self.assertEqual(done.returncode, 0)
         self.assertEqual(sorted(len(r["jobs"]) for r in self.emu.runners()), [0, 0, 1, 1])
@@ -75,7 +75,7 @@ class Check(unittest.TestCase):
         self.emu.settings(idle_vanishes=25, unconnected_expires=15)
         done, lines = self.check("--yes", "--long")
         self.assertEqual(self.said(lines, "not checked"), {"A16"}, done.stdout)
-        self.assertEqual(self.said(lines, "ok"), {"A%d" % n for n in range(1, 16)}, done.stdout)
+        self.assertEqual(self.said(lines, "ok"), {"A%d" % n for n in (*range(1, 16), 17)}, done.stdout)
 
     def test_other_answers(self):
         self.with_runner()
@@ -88,7 +88,7 @@ class Check(unittest.TestCase):
 
     def test_without_the_workflow(self):
         done, lines = self.check()
-        self.assertEqual(self.said(lines, "not checked"), {"A%d" % n for n in (6, 7, 8, 9, 10, 11, 12, 13, 14, 16)}, done.stdout)
+        self.assertEqual(self.said(lines, "not checked"), {"A%d" % n for n in (6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17)}, done.stdout)
         text = done.stdout.split("run this again:\n\n")[1]
         text = text[:text.index("\nA12")]
         import yaml
