@@ -108,8 +108,12 @@ def two_hosts_and_one_dies(h):
         other.close()
 
 
-# What takes a database back to the version before it, by version.
-OLDER = {4: ["ALTER TABLE pools DROP COLUMN start", "ALTER TABLE pools DROP COLUMN standby"], 3: ["ALTER TABLE vms DROP COLUMN removing"]}
+def older(version):
+    """What takes a database back to the version before it, read from the step that leads to it."""
+    with open(os.path.join(real.HERE, "..", "..", "pool", "store_schema.c"), encoding="utf-8") as f:
+        step = re.search(r"/\*\s*%d: .*?(?=\n\t/\*|\n\};)" % version, f.read(), re.S)[0]
+    assert "TABLE" in step and not re.search("CREATE|DROP|RENAME", step), "the way back from version %d has to be written down here" % version
+    return ["ALTER TABLE %s DROP COLUMN %s" % what for what in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", step)]
 
 
 def database(h, *statements):
@@ -128,7 +132,7 @@ def version_of(h):
 
 def make_older(h, to):
     now = version_of(h)
-    database(h, *[s for version in range(now, to, -1) for s in OLDER[version]], "PRAGMA user_version = %d" % to,
+    database(h, *[s for version in range(now, to, -1) for s in older(version)], "PRAGMA user_version = %d" % to,
              "PRAGMA wal_checkpoint(TRUNCATE)")
     return now
 
