@@ -84,7 +84,7 @@ ROWS = {
     "scenario_offline_registrations": [(S, "guest_dies_in_job"), (S, "foreign_runners"), (REAL, "foreign_runners_stay")],
     "scenario_endless_minting": [(S, "no_endless_minting"), (REAL, "never_connects")],
     "scenario_power_cut": [(K + "start.py", "test_each_state"), (K + "start.py", "test_host_was_restarted"),
-                           (K + "kill.py", "test_table"), (S, "storm"), (K + "life.py", "test_short_outage_breaks_nothing"),
+                           (K + "kill.py", "test_table"), ("test_service_storm.py", "storm"), (K + "life.py", "test_short_outage_breaks_nothing"),
                            ("test_vm_driver.py", "test_killed_in_the_middle"), (REAL, "everybody_killed_in_mid_job")],
     "scenario_stuck_unit": [(K + "kill.py", "test_removal"), (K + "life.py", "test_failing_resets_end_in_broken_and_repair"),
                             (K + "life.py", "test_removal_of_broken"), ("test_uninstall.py", "test_again_after_a_failure")],
