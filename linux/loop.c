@@ -202,6 +202,18 @@ int loop_child_add(sd_event *ev, struct child *c, uint64_t timeout_ms, loop_chil
 	return 0;
 }
 
+int loop_child_pass(struct loop_child *lc, uint64_t timeout_ms, loop_child_cb cb, void *userdata, struct error *e)
+{
+	sd_event *ev = sd_event_source_get_event(lc->ended);
+	int r = timeout_ms > 0 ? loop_timer(ev, &lc->deadline, timeout_ms, on_child_deadline, lc, e) : 0;
+
+	if (r < 0)
+		return r;
+	lc->cb = cb;
+	lc->userdata = userdata;
+	return 0;
+}
+
 void loop_child_kill(struct loop_child *lc)
 {
 	if (!lc)

@@ -24,5 +24,7 @@ struct loop_child;
 typedef void (*loop_child_cb)(void *userdata, int status, bool timed_out);
 int loop_child_add(sd_event *ev, struct child *c, uint64_t timeout_ms, loop_child_cb cb, void *userdata,
 		struct loop_child **ret, struct error *e);
+/* A child that has been watched with another cb, and no deadline, gets these from now on. */
+int loop_child_pass(struct loop_child *lc, uint64_t timeout_ms, loop_child_cb cb, void *userdata, struct error *e);
 void loop_child_kill(struct loop_child *lc); /* kills, reaps and frees; cb is not called */
 #endif

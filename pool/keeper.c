@@ -194,6 +194,7 @@ void keeper_stop(struct keeper *k)
 	log_info("ending; VMs and running jobs are left alone");
 	(void)sd_notify(0, "STOPPING=1");
 	k->stopping = true;
+	spares_free(k);
 	server_close(k);
 	if (loop_timer(k->event, &k->shutdown, KEEPER_SHUTDOWN_MS, on_shutdown_deadline, k, &e) < 0)
 		(void)sd_event_exit(k->event, 0);
@@ -279,6 +280,7 @@ static void finish(struct keeper *k)
 	k->stopping = true;
 	k->kick = sd_event_source_disable_unref(k->kick);
 	k->watch = watch_free(k->watch);
+	spares_free(k);
 	for (size_t i = 0; i < k->n_vms; i++)
 		delivery_end(k->vms[i], "the keeper has ended");
 	while ((op = TAILQ_FIRST(&k->ops)))

@@ -13,6 +13,7 @@ struct keeper;
 struct op;
 struct delivery;
 struct watch;
+struct spare;
 
 /* POOL_ADD with a count, while the first one is being captured. */
 struct grow {
@@ -135,6 +136,8 @@ struct keeper {
 	struct watch *watch;
 	char strangers[KEEPER_STRANGERS_MAX][VM_NAME_MAX]; /* domains of ours that the store does not know, and that were told of */
 	unsigned n_strangers;
+	struct spare *spares[KEEPER_SPARES]; /* oldest first, then NULL */
+	sd_event_source *spare_timer;
 	bool listed;    /* libvirt has been compared with the store at least once */
 	bool connected; /* libvirt answered last time; while it does not, nothing new is started */
 	uint64_t outage_us; /* since when it does not; 0: it does, or nothing is known yet */
@@ -193,7 +196,13 @@ struct op *op_cancel(struct op *op); /* kills it; done is not called; takes NULL
 void ops_run(struct keeper *k);      /* starts what may start now */
 bool ops_room(const struct keeper *k); /* could a VM be started now? */
 const char *vm_verb_word(enum vm_verb verb);
-int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, struct child *ret, struct error *e);
+int vm_child(int *ret_fd, struct child *ret, struct error *e); /* waits for its request on *ret_fd */
+
+/* keeper_spare.c: children that were started ahead and wait for their request */
+void spares_fill(struct keeper *k, uint64_t in_ms); /* so many as are missing, one after the other */
+/* true: one has got this request; its socket, and itself, which has no deadline yet. */
+bool spare_take(struct keeper *k, const struct vm_request *request, int *ret_fd, struct loop_child **ret);
+void spares_free(struct keeper *k);
 
 /* keeper_vm_answer.c: what such a child says */
 union vm_answer {

@@ -25,6 +25,8 @@ void libvirt_is(struct keeper *k, bool connected, const char *why)
 			log_warning("libvirt does not answer (%s); nothing is started until it does", why);
 	}
 	k->connected = connected;
+	if (connected)
+		spares_fill(k, KEEPER_SPARE_DELAY_MS);
 	if (!connected && !k->outage_us)
 		k->outage_us = clock_boot_us();
 	if (connected && k->outage_us) {

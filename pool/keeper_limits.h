@@ -51,6 +51,8 @@
 #define KEEPER_LEASED_MS 1800000 /* the runners' holders: a lease that is not delivered to by then waits for nothing good */
 /* From a keeper's start; above RECONNECT_MAX_MS of manager/keeper_link.c, by which a holder tries again. */
 #define KEEPER_REJOIN_MS 30000
+#define KEEPER_SPARE_DELAY_MS 50 /* from the use of a spare child to the start of the next: whoever uses it comes first */
+#define KEEPER_SPARE_AGAIN_MS 10000 /* after one has ended by itself, or could not be started */
 #define KEEPER_HOST_RETRY_MS 15000 /* the host was short of memory or disk */
 #define KEEPER_MEMINFO "/proc/meminfo"
 #endif
@@ -63,6 +65,7 @@
 #define KEEPER_POOLS_MAX 240 /* that have settings: as many as there may be VMs */
 #define KEEPER_RATE_MAX 1000000 /* of any rate in pool_settings */
 
+#define KEEPER_SPARES 2 /* children of boxery-vm that wait for an order: a reset is followed by a start */
 #define KEEPER_ASKS_MAX 8 /* children that only look or are short, at once; starts and resets: BOXERY_PARALLEL */
 #define KEEPER_WAKES_MAX 16 /* VMs woken at once, beside all that: somebody waits for each of them */
 #define KEEPER_WAKE_TRIES 3 /* VMs tried for one LEASE whose wait is over */

@@ -1,5 +1,6 @@
 /*
- * Operations: one exec'd boxery-vm each, born with one socket, told one verb, believed only by its result.
+ * Operations: one exec'd boxery-vm each, born with one socket, told one verb, believed only by its result. Most are told to a
+ * child that was started ahead (keeper_spare.c); for the rest of its life it is one as any other.
  *
  * An op is queued, runs, and is done; op.done() is called exactly once unless it was cancelled, with e->code 0 only when a
  * result with code 0 arrived. Ends without one (crash, deadline, garbage) are failures with words of our own. After its
@@ -343,7 +344,7 @@ static void on_op_child(void *userdata, int status, bool timed_out)
 	op_finish(op, &e);
 }
 
-int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, struct child *ret, struct error *e)
+int vm_child(int *ret_fd, struct child *ret, struct error *e)
 {
 	const char *const argv[] = {"boxery-vm", NULL};
 	CLEANUP_FD int ours = -1, theirs = -1;
@@ -365,8 +366,6 @@ int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, st
 	o.fds = &theirs;
 	o.n_fds = 1;
 	r = spawn(&o, &c, e);
-	if (r == 0)
-		r = msg_send(ours, request, NULL, 0, e);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(ours);
@@ -375,18 +374,29 @@ int vm_child(struct keeper *k, const struct vm_request *request, int *ret_fd, st
 	return 0;
 }
 
-static int op_start(struct op *op, struct error *e)
+static int op_spawn(struct op *op, struct error *e)
 {
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
-	int r = vm_child(op->k, &op->request, &op->fd, &c, e);
+	int r = vm_child(&op->fd, &c, e);
 
+	if (r == 0)
+		r = msg_send(op->fd, &op->request, NULL, 0, e);
+	return r < 0 ? r : loop_child_add(op->k->event, &c, op->timeout_ms, on_op_child, op, &op->child, e);
+}
+
+static int op_start(struct op *op, struct error *e)
+{
+	int r;
+
+	if (spare_take(op->k, &op->request, &op->fd, &op->child))
+		r = loop_child_pass(op->child, op->timeout_ms, on_op_child, op, e);
+	else
+		r = op_spawn(op, e);
 	if (r == 0) {
 		r = sd_event_add_io(op->k->event, &op->io, op->fd, EPOLLIN, on_op_io, op);
 		if (r < 0)
 			(void)error_errno(e, -r, "cannot watch boxery-vm");
 	}
-	if (r >= 0)
-		r = loop_child_add(op->k->event, &c, op->timeout_ms, on_op_child, op, &op->child, e);
 	if (r >= 0)
 		(void)loop_timer(op->k->event, &op->slow_timer, op->timeout_ms / KEEPER_SLOW_PART, on_slow, op, NULL);
 	if (r >= 0)

@@ -195,8 +195,10 @@ static int watch_spawn(struct watch *w, struct error *e)
 {
 	const struct vm_request request = {.head = MSG_HEAD(VM_WATCH, struct vm_request, 1)};
 	CLEANUP(child_kill) struct child c = CHILD_INIT;
-	int r = vm_child(w->k, &request, &w->fd, &c, e);
+	int r = vm_child(&w->fd, &c, e);
 
+	if (r == 0)
+		r = msg_send(w->fd, &request, NULL, 0, e);
 	w->floor_us = clock_boot_us();
 	if (r == 0) {
 		r = sd_event_add_io(w->k->event, &w->io, w->fd, EPOLLIN, on_watch_io, w);

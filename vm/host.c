@@ -59,18 +59,44 @@ int host_open(struct host *h, struct error *e)
 	return r < 0 ? error_wrap(e, "image folder") : 0;
 }
 
-void host_close(struct host *h)
+static void disconnect(struct host *h)
 {
 	if (h->conn)
 		(void)virConnectClose(h->conn);
 	h->conn = NULL;
+	h->ahead = false;
+}
+
+void host_close(struct host *h)
+{
+	disconnect(h);
 	h->image_fd = fd_close(h->image_fd);
+}
+
+void host_connect_ahead(struct host *h)
+{
+	if (hostconf_load(&h->conf, NULL) < 0)
+		return;
+	h->conn = virConnectOpen(h->conf.libvirt_uri);
+	h->ahead = h->conn != NULL;
+	(void)str_copy(h->ahead_uri, h->conf.libvirt_uri);
+}
+
+/* A connection of which libvirt's end has gone looks well until it is used. */
+static bool ahead_is_good(const struct host *h)
+{
+	unsigned long version;
+
+	return str_equal(h->ahead_uri, h->conf.libvirt_uri) && virConnectGetLibVersion(h->conn, &version) == 0;
 }
 
 int host_connect(struct host *h, struct error *e)
 {
 	const uint64_t until = clock_boot_us() + CONNECT_TIMEOUT_MS * 1000u;
 
+	if (h->ahead && !ahead_is_good(h))
+		disconnect(h);
+	h->ahead = false;
 	while (!h->conn) {
 		h->conn = virConnectOpen(h->conf.libvirt_uri);
 		if (!h->conn && clock_boot_us() >= until)

@@ -32,6 +32,8 @@ struct host {
 	struct hostconf conf;
 	int image_fd;	    /* the image folder */
 	virConnectPtr conn; /* NULL until host_connect() */
+	bool ahead;	    /* it was made by host_connect_ahead() and nobody has used it since */
+	char ahead_uri[sizeof(((struct hostconf *)0)->libvirt_uri)];
 	int report_fd;	    /* the keeper; -1: nobody listens */
 	uint32_t seq;
 	char step[VM_STEP_MAX]; /* stage under way, for the result of a failure */
@@ -44,6 +46,9 @@ struct host {
 int host_open(struct host *h, struct error *e);
 void host_close(struct host *h);
 int host_connect(struct host *h, struct error *e);
+/* Before host_open(), for a request that will come some day: connects if that can be done now. host_connect() finds out whether
+ * the connection still is one, and to the libvirt of the settings of then. */
+void host_connect_ahead(struct host *h);
 
 /* IMAGE_DIR/part/NAME+suffix */
 int host_path(const struct host *h, char *dst, size_t size, struct error *e, const char *format, ...)

@@ -2,6 +2,9 @@
  * boxery-vm: the only process that holds a libvirt connection. Born with the keeper's socket as fd 3, takes
  * one request, does it, answers, ends. What it may do is the table of verbs below; the request carries a
  * checked name and numbers.
+ *
+ * When no request is there yet it is a spare, which the keeper has started ahead: it connects to libvirt and waits, as long
+ * as the keeper lives. Settings are read, and the connection is tried, when the request has come.
  */
 #include "base/str.h"
 #include "linux/log.h"
@@ -10,11 +13,12 @@
 #include "vm/probe.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #define KEEPER_FD 3
-#define REQUEST_TIMEOUT_MS 10000
 /* On top of what the request allows: a libvirtd that hangs in a call is not waited for. No result means
  * failure. */
 #define HANG_GRACE_S 60
@@ -82,11 +86,17 @@ static int receive(struct vm_request *q, struct error *e)
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
 		sizes[i] = vm_message_sizes[i];
-	r = msg_recv_timeout(
-		KEEPER_FD, REQUEST_TIMEOUT_MS, sizes, ARRAY_SIZE(sizes), q, sizeof(*q), fds, &n_fds, e);
+	r = msg_recv(KEEPER_FD, sizes, ARRAY_SIZE(sizes), q, sizeof(*q), fds, &n_fds, e);
 	for (size_t i = 0; i < MSG_FDS_MAX && r > 0; i++)
 		(void)fd_close(fds[i]);
 	return r == 0 ? error_set(e, EPIPE, "the keeper closed the connection without a request") : r;
+}
+
+static bool is_asked(void)
+{
+	struct pollfd p = {.fd = KEEPER_FD, .events = POLLIN};
+
+	return poll(&p, 1, 0) != 0;
 }
 
 int main(void)
@@ -103,14 +113,19 @@ int main(void)
 		return EXIT_STATUS_USAGE;
 	}
 	(void)signal(SIGPIPE, SIG_IGN);
+	virt_init();
 	r = secret_init(&e);
+	if (r == 0 && !is_asked()) {
+		(void)prctl(PR_SET_NAME, VM_SPARE_NAME);
+		host_connect_ahead(&h);
+	}
 	if (r == 0)
 		r = receive(&q, &e);
+	(void)prctl(PR_SET_NAME, "boxery-vm");
 	if (r < 0) {
 		log_error("%s", e.text);
 		return error_exit_status(&e);
 	}
-	virt_init();
 	h.report_fd = KEEPER_FD;
 	h.seq = q.head.seq;
 	r = request_check(&q, &e);

@@ -2,7 +2,7 @@
 #define BOXERY_VM_PROTO_H
 /*
  * keeper -> boxery-vm, over the SOCK_SEQPACKET socket the child is born with as fd 3 (and nothing else but its log on 2).
- * One vm_request in; then any number of VM_STEP / VM_ENTRY / VM_EVENT; then one vm_result (watch: never, it lives
+ * One vm_request in, at once or any time later; then any number of VM_STEP / VM_ENTRY / VM_EVENT; then one vm_result (watch: never, it lives
  * until its socket closes). A result is the only success: a child that ends without one has failed. The peer is not
  * believed: it sends a verb, a checked name and numbers, never XML and never a path; boxery-vm renders the domain from
  * host.env and from the VM's own settings file (image folder, vms/NAME.env, written by VM_NEW).
@@ -51,6 +51,7 @@
 #include "linux/msg.h"
 #include <stdbool.h>
 
+#define VM_SPARE_NAME "boxery-vm-spare" /* what ps calls a child that waits for its request */
 #define VM_TEXT_MAX ERROR_TEXT_MAX
 #define VM_STEP_MAX 32
 #define VM_KEY_LINE_MAX 1024 /* a person's ssh public key: RSA of 4096 bits has 724 */

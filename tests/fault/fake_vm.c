@@ -27,6 +27,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -424,15 +425,18 @@ int main(void)
 	const char *verb;
 
 	world_open();
+	(void)prctl(PR_SET_NAME, VM_SPARE_NAME);
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
 			q.head.type > VM_UNINSTALL)
 		return 2;
+	(void)prctl(PR_SET_NAME, "boxery-vm");
 	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);
 	if (q.head.type == VM_WATCH)
 		watch();
 	verb = verbs[q.head.type];
 	world_script(verb, q.name, how, sizeof(how));
 	world_log("ops.log", "%s %s %" PRIu64 " begin\n", verb, q.name, q.generation);
+	world_log("pids.log", "%d\n", getpid());
 	if (sscanf(how, "slow %u", &ms) == 1)
 		pause_ms(ms);
 	if (misbehave(how) == 0)

@@ -15,6 +15,7 @@
  *                    "once ..." removes the file first.
  *   down             exists: libvirt does not answer
  *   ops.log          a line per operation: VERB NAME GENERATION begin|ok|failed
+ *   pids.log         a line per operation: the process
  *   deliveries.log   a line per secret that reached a guest: HOST_KEY
  *   grants.log       a line per key that was put into a guest: NAME GENERATION KEY
  *   limits.log       a line per start: NAME and the five limits

@@ -25,6 +25,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from proto import MAGIC, VERSION, Layout, memfd, until  # noqa: E402
 
 SKIP = 77
+SPARE = "boxery-vm-spare"  # what a child is called that waits for its request
+SPARES = 2  # KEEPER_SPARES
 BINARIES = os.environ.get("BOXERY_FAULT_BINARIES", "")  # folder with the three executables
 
 TYPES = ("HELLO NEW LIST START STOP REMOVE POOL_ADD POOL_REMOVE POOL_REPAIR LEASE LEASES REGISTER DELIVER JOB_SEEN RELEASE "
@@ -243,19 +245,32 @@ class World:
             self.keeper = None
         until(lambda: not self.children())
 
-    def children(self):
-        """Every process that runs one of this world's programs, but the keeper."""
+    def children(self, spares=True):
+        """Every process that runs one of this world's programs, but the keeper; or only those that have something to do."""
         out = []
         for pid in os.listdir("/proc"):
             try:
                 exe = os.readlink(f"/proc/{pid}/exe")
                 with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-                    state = f.read().rsplit(")", 1)[1].split()[0]
+                    comm, state = f.read().split("(", 1)[1].rsplit(")", 1)
+                    state = state.split()[0]
             except (OSError, IndexError):
+                continue
+            if comm == SPARE and not spares:
                 continue
             if exe.startswith(self.path("bin")) and state != "Z" and (not self.keeper or int(pid) != self.keeper.pid):
                 out.append(int(pid))
         return out
+
+    def spares(self):
+        """The children that were started ahead, once all are there."""
+        found = []
+
+        def all_there():
+            found[:] = set(self.children()) - set(self.children(spares=False))
+            return len(found) == SPARES
+        until(all_there)
+        return found
 
     def end(self, timeout=10):
         """SIGTERM; the exit status."""

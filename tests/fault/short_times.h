@@ -31,6 +31,8 @@
 #define KEEPER_LEASED_MS (getenv("BOXERY_TEST_PATIENT") ? 120000 : 3000)
 #define KEEPER_REJOIN_MS (getenv("BOXERY_TEST_PATIENT") ? 8000 : 3000)
 #define KEEPER_HOST_RETRY_MS 100
+#define KEEPER_SPARE_DELAY_MS 10
+#define KEEPER_SPARE_AGAIN_MS 200
 #define KEEPER_LOG_MAX (64 * 1024)
 #define KEEPER_LOG_CHECK_MS 200
 /* A host of the test's own making, when it gives one. */

@@ -205,7 +205,7 @@ class Life(Case):
         w = self.w
         w.script("START", "linger")
         w.pool_vm("one")
-        until(lambda: len(w.children()) == 1)  # the watch
+        until(lambda: len(w.children(spares=False)) == 1)  # the watch
 
     def test_short_lives_end_in_broken(self):
         w = self.w
@@ -661,7 +661,7 @@ class Deliver(Case):
                 w.call("RELEASE", lease=lease)
             self.refused(125, "given up", c.reply, seq)
             until(lambda: w.running("one") == generation + 1)
-        until(lambda: len(w.children()) == 1)
+        until(lambda: len(w.children(spares=False)) == 1)
 
     def test_client_leaves_during_delivery(self):
         w = self.w

@@ -158,7 +158,7 @@ class Random(Case):
             self.assertEqual((v["state"], v["lease"], w.running(name)), ("READY", "", v["generation"]))
         self.assertEqual(w.leases(), {})
         self.assertGreater(deaths, 0)
-        until(lambda: len(w.children()) == 1)
+        until(lambda: len(w.children(spares=False)) == 1)
         self.assertEqual(sorted(os.listdir(w.path("world/run"))), NAMES)
         self.assertEqual(os.listdir(w.path("world/broken")), [])
         granted = [tuple(x.split(" ")[:2]) for x in w.lines("grants.log")]

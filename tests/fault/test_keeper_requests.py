@@ -126,6 +126,7 @@ class Requests(Case):
     def test_files_are_not_kept(self):
         good = REQUEST.pack(seq=1, kind=TYPE["LIST"])
         fd_folder = f"/proc/{self.w.keeper.pid}/fd"
+        self.w.spares()
         before = len(os.listdir(fd_folder))
         r, w = os.pipe()
         self.assertFalse(self.raw(good, [r]))
@@ -273,8 +274,8 @@ class Requests(Case):
         """Nothing can be recorded while `what` happens and the keeper hears of it; then the disk has room again, and the keeper
         hears nothing more until the watcher, which is returned, goes on."""
         w = self.w
-        until(lambda: len(w.children()) == 1)
-        watcher = w.children()[0]
+        until(lambda: len(w.children(spares=False)) == 1)
+        watcher = w.children(spares=False)[0]
         self.database_full(True)
         what()
         until(lambda: re.search(pattern + ".* could not be recorded", w.log()))

@@ -298,7 +298,7 @@ class Walk:
         have = {n: generation(x) for n, x in domains.items() if n != "test"}
         if have != {n: v["generation"] for n, v in vms.items() if v["state"] == "READY"}:
             raise Broken(f"domains: {have}")
-        kids = [os.readlink(f"/proc/{p}/exe") for p in self.w.children()]
+        kids = [os.readlink(f"/proc/{p}/exe") for p in self.w.children(spares=False)]
         if len(kids) > 1:
             raise Broken(f"children at rest: {kids}")
 
@@ -372,7 +372,7 @@ class Walk:
                 time.sleep(0.05)
                 continue
             agreed = 0
-            if len(self.w.children()) < 2:
+            if len(self.w.children(spares=False)) < 2:
                 self.advance(5)
             time.sleep(0.005)
             self.hear()
@@ -663,7 +663,7 @@ class Walk:
     def settle(self, seconds):
         """Lets what is under way come to its end, or does not wait that long."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and len(self.w.children()) > 1 and not self.stopped:
+        while time.monotonic() < end and len(self.w.children(spares=False)) > 1 and not self.stopped:
             time.sleep(0.002)
 
     def walk(self, steps, calm_every):

@@ -21,7 +21,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from keeper_world import BINARIES, Client, until  # noqa: E402
+from keeper_world import BINARIES, SPARE, Client, until  # noqa: E402
 
 WORLD = os.path.join(HERE, "../lib/world")
 URI = "test+unix:///default"
@@ -284,8 +284,9 @@ class World:
         self.keeper = None
         return status
 
-    def children(self, name=None):
-        """pids of the keeper's children (of what is left of them without a keeper), oldest first; name: of boxery-NAME only."""
+    def children(self, name=None, spares=True):
+        """pids of the keeper's children (of what is left of them without a keeper), oldest first; name: of boxery-NAME only; with or
+        without those that wait for something to do."""
         out, bin_folder = [], self.path("bin") + "/"
         try:
             with open(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children", encoding="utf-8") as f:
@@ -298,10 +299,11 @@ class World:
                 if not exe.startswith(bin_folder) or (self.keeper and int(pid) == self.keeper.pid):
                     continue
                 with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-                    stat = f.read().rsplit(")", 1)[1].split()
+                    comm, stat = f.read().split("(", 1)[1].rsplit(")", 1)
+                    stat = stat.split()
             except (OSError, IndexError):
                 continue
-            if stat[0] != "Z" and (not name or exe.endswith("/boxery-" + name)):
+            if stat[0] != "Z" and (spares or comm != SPARE) and (not name or exe.endswith("/boxery-" + name)):
                 out.append((int(stat[19]), int(pid)))
         return [pid for _, pid in sorted(out)]
 

@@ -97,7 +97,8 @@ class Vm:
         self.world = world
         self.program = program or os.environ.get("BOXERY_VM") or "boxery-vm"
 
-    def spawn(self, verb, name="", **fields):
+    def ahead(self):
+        """A child that waits for its request: ask() it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [self.program]
         if self.world:
@@ -105,12 +106,20 @@ class Vm:
         child = subprocess.Popen(command, preexec_fn=lambda: os.dup2(theirs.fileno(), 3), close_fds=False,
                                  stdin=subprocess.DEVNULL)
         theirs.close()
+        return child, ours
+
+    @staticmethod
+    def ask(sock, verb, name="", **fields):
         q = Request()
         q.head = Head(MAGIC, VERSION, VERBS[verb], ctypes.sizeof(Request), 1)
         q.name = name.encode()
         for k, v in fields.items():
             setattr(q, k, v.encode() if isinstance(v, str) else v)
-        ours.send(bytes(q))
+        sock.send(bytes(q))
+
+    def spawn(self, verb, name="", **fields):
+        child, ours = self.ahead()
+        self.ask(ours, verb, name, **fields)
         return child, ours
 
     @staticmethod
