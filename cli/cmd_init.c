@@ -47,7 +47,6 @@ static void check_programs(json_t *checks)
 		{"qemu-img", "qemu-utils"},
 		{"mmdebstrap", "mmdebstrap"},
 		{"nft", "nftables"},
-		{"conntrack", "conntrack"},
 		{"ebtables", "ebtables"},
 		{"iptables", "iptables"},
 		{"dnsmasq", "dnsmasq-base"},

@@ -4,7 +4,7 @@ A rule is changed here only together with that page.
 """
 
 # Folders with code of the product; tests/ may use everything and is looked at only where a check says so.
-FOLDERS = ["base", "link", "linux", "jit", "pool", "vm", "ssh", "github", "manager", "layers", "cli", "controller"]
+FOLDERS = ["base", "link", "linux", "jit", "pool", "vm", "ssh", "github", "manager", "layers", "cli", "controller", "guest"]
 
 # folder -> (folders it may use, single headers of others it may use, foreign libraries it may use).
 # Whoever may use linux/ may use what linux/ is made of: libsystemd and libsodium.
@@ -14,13 +14,14 @@ MAY_USE = {
     "linux": (["base"], [], ["systemd", "sodium"]),
     "jit": (["base", "linux"], [], []),
     "pool": (["base", "linux", "jit"], ["vm/proto.h", "ssh/proto.h"], ["sqlite3", "jansson"]),
-    "vm": (["base", "linux"], [], ["libvirt", "jansson"]),
+    "vm": (["base", "linux"], [], ["libvirt", "jansson", "conntrack"]),
     "ssh": (["base", "linux", "jit"], [], ["libssh2", "seccomp", "openssl"]),
     "github": (["base", "linux", "jit"], [], ["curl", "jansson", "openssl"]),
     "manager": (["base", "link", "linux", "jit"], ["github/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"],
                 ["yaml", "jansson"]),
     "layers": (["base", "linux"], [], ["yaml", "curl", "openssl"]),
     "controller": (["base", "link"], ["cli/options.h"], ["jansson"]),
+    "guest": (["base"], [], ["sodium"]),
     "cli": (["base", "linux"], ["manager/proto.h", "pool/client.h", "pool/proto.h", "pool/state.h"], ["jansson"]),
 }
 # Generated, or nobody's in particular.
@@ -29,6 +30,7 @@ FREE_HEADERS = ["boxery-config.h"]
 # Header (or its folder) -> library, for every foreign library of the product.
 LIBRARY_OF_HEADER = {
     "systemd": "systemd", "sodium.h": "sodium", "sqlite3.h": "sqlite3", "jansson.h": "jansson", "libvirt": "libvirt",
+    "libnetfilter_conntrack": "conntrack",
     "libssh2.h": "libssh2", "libssh2_sftp.h": "libssh2", "seccomp.h": "seccomp", "openssl": "openssl", "curl": "curl",
     "yaml.h": "yaml",
 }
@@ -41,7 +43,7 @@ LINKED = {
     "boxery": ["libjansson"],
     "boxery-host": ["libjansson", "libsystemd", "libsodium"],
     "boxery-keeper": ["libsqlite3", "libsystemd", "libsodium", "libjansson"],
-    "boxery-vm": ["libvirt", "libvirt-qemu", "libsystemd", "libsodium", "libjansson"],
+    "boxery-vm": ["libvirt", "libvirt-qemu", "libsystemd", "libsodium", "libjansson", "libnetfilter_conntrack"],
     "boxery-deliver": ["libssh2", "libseccomp", "libcrypto", "libsystemd", "libsodium"],
     "boxery-runners": ["libyaml-0", "libjansson", "libsystemd", "libsodium"],
     "boxery-github": ["libcurl", "libjansson", "libcrypto", "libsystemd", "libsodium"],
