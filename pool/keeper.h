@@ -106,12 +106,12 @@ struct op {
 	bool has_result, broken;
 	struct vm_result result;
 	char step[STEP_MAX];       /* where it failed, or "" */
-	struct event_row *rows;    /* WAKE: its steps, not recorded yet */
+	struct event_row *rows;    /* its steps, not recorded yet */
 	size_t n_rows;
 	struct listing listing;
 	void *document;            /* CHECK: a json_t array */
 	int fd;
-	sd_event_source *io, *grace, *slow_timer;
+	sd_event_source *io, *grace, *slow_timer, *record;
 	struct loop_child *child;
 };
 TAILQ_HEAD(op_list, op);
@@ -193,6 +193,7 @@ struct op *op_new(struct keeper *k, enum vm_verb verb, struct keeper_vm *v, uint
 		op_done_cb done); /* NULL: no memory */
 void op_queue(struct op *op, struct keeper_vm *exclusive);
 struct op *op_cancel(struct op *op); /* kills it; done is not called; takes NULL */
+void op_record(struct op *op);       /* its steps so far; whoever has recorded them himself sets n_rows to 0 */
 void ops_run(struct keeper *k);      /* starts what may start now */
 bool ops_room(const struct keeper *k); /* could a VM be started now? */
 const char *vm_verb_word(enum vm_verb verb);

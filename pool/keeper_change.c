@@ -242,6 +242,9 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 		return 0;
 	(void)str_copy(lease, v->row.lease);
 	KILL_POINT_OF("before", happening_to_string(what));
+	/* What has been done before this stands before it. */
+	if (v->op)
+		op_record(v->op);
 	r = what == HAPPENING_START ? catch_up(v, e) : 0;
 	if (r == 0)
 		r = store_apply(v->k->store, v->row.name, generation ? v->row.generation : 0, what, &d, &change, &row, e);

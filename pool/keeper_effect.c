@@ -25,6 +25,18 @@ static struct store_detail failure(const struct op *op, const struct error *e)
 			.took_us = op->began_us ? clock_boot_us() - op->began_us : 0};
 }
 
+/* The change that an op has led to. */
+static void apply(struct keeper_vm *v, struct op *op, enum vm_happening what, struct store_detail *d)
+{
+	struct error e = ERROR_INIT;
+
+	d->steps = op->rows;
+	d->n_steps = op->n_rows;
+	/* A failure is logged there and tried again. */
+	if (keeper_apply(v, v->row.generation, what, d, &e) == 1)
+		op->n_rows = 0;
+}
+
 /* The VM an op was for, when it is still the same life of the same VM. */
 static struct keeper_vm *subject(const struct op *op)
 {
@@ -139,13 +151,12 @@ static void start_done(struct op *op, const struct error *cause)
 		v->running = v->confirmed = true;
 		v->running_us = clock_boot_us();
 		v->blamed = 0;
-		(void)keeper_apply(v, v->row.generation, HAPPENING_STARTED, &d, &e);
+		apply(v, op, HAPPENING_STARTED, &d);
 	} else {
 		const bool blame = cause->code && libvirt_to_blame(v, &e);
 		struct store_detail d = failure(op, &e);
-		struct error commit = ERROR_INIT;
 
-		(void)keeper_apply(v, v->row.generation, blame ? HAPPENING_INTERRUPTED : HAPPENING_START_FAILED, &d, &commit);
+		apply(v, op, blame ? HAPPENING_INTERRUPTED : HAPPENING_START_FAILED, &d);
 	}
 }
 
@@ -204,12 +215,13 @@ void effect_start(struct keeper_vm *v)
 static void reset_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
-	struct error e = *cause, commit = ERROR_INIT;
+	struct error e = *cause;
 	struct store_detail d = failure(op, &e);
 
 	if (!v)
 		return;
 	if (libvirt_to_blame(v, &e)) {
+		op_record(op);
 		keeper_record(v, "libvirt", e.text, d.took_us);
 		keeper_settle(v);
 		return;
@@ -220,7 +232,7 @@ static void reset_done(struct op *op, const struct error *cause)
 		v->running = false;
 		v->running_us = clock_boot_us();
 	}
-	(void)keeper_apply(v, v->row.generation, e.code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d, &commit);
+	apply(v, op, e.code ? HAPPENING_RESET_FAILED : HAPPENING_RESET_DONE, &d);
 }
 
 /*
@@ -272,7 +284,7 @@ void effect_reset(struct keeper_vm *v)
 static void halt_done(struct op *op, const struct error *cause)
 {
 	struct keeper_vm *v = subject(op);
-	struct error e = *cause, commit = ERROR_INIT;
+	struct error e = *cause;
 	struct store_detail d = failure(op, &e);
 
 	if (!v)
@@ -283,9 +295,10 @@ static void halt_done(struct op *op, const struct error *cause)
 	}
 	if (e.code) {
 		/* Of a BROKEN VM nothing changes: whichever listing still shows its guest has it tried again. */
-		(void)keeper_apply(v, v->row.generation, HAPPENING_RESET_FAILED, &d, &commit);
+		apply(v, op, HAPPENING_RESET_FAILED, &d);
 		return;
 	}
+	op_record(op);
 	KILL_POINT("halted");
 	v->running = false;
 	v->running_us = clock_boot_us();
@@ -301,14 +314,13 @@ static void capture_done(struct op *op, const struct error *e)
 {
 	struct keeper_vm *v = subject(op);
 	struct store_detail d = failure(op, e);
-	struct error commit = ERROR_INIT;
 
 	if (!v)
 		return;
 	if (e->code == 0)
 		d.step = d.reason = NULL;
 	/* Whoever asked is answered by the change: PLAIN again is the failure, COLD or READY the success. */
-	(void)keeper_apply(v, v->row.generation, e->code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d, &commit);
+	apply(v, op, e->code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d);
 }
 
 /* A VM that starts from another's clean state has nothing to be captured; it only gets its settings file. */

@@ -160,6 +160,7 @@ static void op_detach(struct op *op)
 	op->io = sd_event_source_disable_unref(op->io);
 	op->grace = sd_event_source_disable_unref(op->grace);
 	op->slow_timer = sd_event_source_disable_unref(op->slow_timer);
+	op->record = sd_event_source_disable_unref(op->record);
 	op->fd = fd_close(op->fd);
 }
 
@@ -175,6 +176,7 @@ struct op *op_cancel(struct op *op)
 {
 	if (op) {
 		op_detach(op);
+		op_record(op);
 		keeper_kick(op->k);
 		op_free(op);
 	}
@@ -194,6 +196,7 @@ static void op_finish(struct op *op, const struct error *e)
 				took_us / 1000);
 	KILL_POINT_OF("result", vm_verb_word(op_verb(op)));
 	op->done(op, e);
+	op_record(op);
 	op_free(op);
 	keeper_kick(k);
 }
@@ -230,7 +233,27 @@ static int on_grace(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
-/* Kept for one commit at the end, since somebody waits for that; without memory the row is lost. */
+/* The steps are for people: a failure to write them fails nothing. */
+void op_record(struct op *op)
+{
+	struct error e = ERROR_INIT;
+
+	op->record = sd_event_source_disable_unref(op->record);
+	if (op->n_rows && store_events(op->k->store, op->rows, op->n_rows, &e) < 0)
+		log_vm(LOG_ERR, op->request.name, NULL, "cannot record events: %s", e.text);
+	op->n_rows = 0;
+}
+
+static int on_record(sd_event_source *s, uint64_t us, void *userdata)
+{
+	op_record(userdata);
+	return 0;
+}
+
+/*
+ * Kept for the commit that follows the operation, since somebody waits for its end and each commit waits for a disk; but what
+ * takes long is told meanwhile. Without memory the row is lost.
+ */
 static void keep_step(struct op *op, const struct keeper_vm *v, const struct vm_step *step)
 {
 	struct event_row *rows = reallocarray(op->rows, op->n_rows + 1, sizeof(*rows));
@@ -245,6 +268,8 @@ static void keep_step(struct op *op, const struct keeper_vm *v, const struct vm_
 	(void)str_copy(rows[op->n_rows].kind, step->step);
 	(void)str_copy(rows[op->n_rows].text, step->text);
 	op->n_rows++;
+	if (!op->record && op_verb(op) != VM_WAKE)
+		(void)loop_timer(op->k->event, &op->record, KEEPER_STEPS_MS, on_record, op, NULL);
 }
 
 static void op_step(struct op *op, const struct vm_step *step)
@@ -266,10 +291,8 @@ static void op_step(struct op *op, const struct vm_step *step)
 			op->document = json_array();
 		(void)json_array_append_new(op->document, check);
 	}
-	if (v && op_verb(op) == VM_WAKE)
+	if (v)
 		keep_step(op, v, step);
-	else if (v)
-		keeper_record(v, step->step, step->text, step->took_us);
 	if (v && op->exclusive)
 		keeper_progress(v, op->client, text);
 	else

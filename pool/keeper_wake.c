@@ -29,16 +29,7 @@ void wake_failed(struct keeper_vm *v, uint64_t client, enum vm_happening what, c
 		lease_again(c, v, d->reason);
 }
 
-/* The steps are for people: a failure to write them fails nothing. */
-static void record_steps(struct op *op)
-{
-	struct error e = ERROR_INIT;
-
-	if (op->n_rows && store_events(op->k->store, op->rows, op->n_rows, &e) < 0)
-		log_vm(LOG_ERR, op->request.name, NULL, "cannot record events: %s", e.text);
-}
-
-static int record(struct keeper_vm *v, const struct op *op, struct error *e)
+static int record(struct keeper_vm *v, struct op *op, struct error *e)
 {
 	const struct vm_result *res = &op->result;
 	struct error publish = ERROR_INIT;
@@ -53,6 +44,7 @@ static int record(struct keeper_vm *v, const struct op *op, struct error *e)
 	if (r < 0)
 		return r;
 	v->row = row;
+	op->n_rows = 0;
 	KILL_POINT("wake-recorded");
 	if (host_key_publish(v->k, &row, &publish) < 0)
 		log_vm(LOG_WARNING, row.name, row.lease, "%s", publish.text);
@@ -81,7 +73,7 @@ static void woken(struct op *op, const struct error *cause)
 			d.step = "wake";
 		blame = cause->code && libvirt_to_blame(v, &e);
 		d.reason = e.text;
-		record_steps(op);
+		op_record(op);
 		wake_failed(v, op->client, blame ? HAPPENING_INTERRUPTED : HAPPENING_WAKE_FAILED, &d);
 		return;
 	}

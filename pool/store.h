@@ -123,6 +123,9 @@ struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be N
 	bool warm; /* HAPPENING_START: this life is started warm */
 	const char *evidence; /* what makes a VM BROKEN or KEPT: where its overlay is */
 	enum vm_happening cause; /* HAPPENING_KEEP: what ended the lease */
+	/* what the operation did that has led to this, with times of their own: written in the same commit, before it */
+	const struct event_row *steps;
+	size_t n_steps;
 };
 #define STORE_TTL_MAX_MS (30ull * 24 * 3600 * 1000)
 /*

@@ -190,6 +190,8 @@ int store_apply(struct store *s, const char *name, uint64_t generation, enum vm_
 	next_row(&before, what, d, &c, s->boot_id, &after);
 	r = apply_lease(s, &before, &after, what, d, &c, e);
 	if (r == 0)
+		r = store_events_add(s, d->steps, d->n_steps, e);
+	if (r == 0)
 		r = add_event(s, &before, &after, what, d, &event, e);
 	if (r == 0)
 		r = update_row(s, &after, event, e);

@@ -333,6 +333,34 @@ static int count_event(void *userdata, const struct event_row *v)
 	return 0;
 }
 
+static int add_kind(void *userdata, const struct event_row *v)
+{
+	char *kinds = userdata;
+	const size_t n = strlen(kinds);
+
+	(void)snprintf(kinds + n, 200 - n, "%s ", v->kind);
+	return 0;
+}
+
+/* What has led to a change is written with it and stands before it; with a change that is none it is not written. */
+static void test_steps_of_a_change(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	const struct vm_row row = bring_to(s, "a", STATE_STARTING);
+	const struct event_row steps[] = {{.generation = row.generation, .vm = "a", .kind = "overlay"},
+		{.generation = row.generation, .vm = "a", .kind = "restore"}};
+	const struct store_detail d = {.steps = steps, .n_steps = ARRAY_SIZE(steps)};
+	struct error e = ERROR_INIT;
+	char kinds[200] = "";
+
+	assert_int_equal(store_apply(s, "a", row.generation, HAPPENING_RESET_DONE, &d, NULL, NULL, &e), 0);
+	assert_int_equal(store_apply(s, "a", row.generation + 1, HAPPENING_STARTED, &d, NULL, NULL, &e), 0);
+	assert_int_equal(store_apply(s, "a", row.generation, HAPPENING_STARTED, &d, NULL, NULL, &e), 1);
+	assert_ok(store_event_each(s, "a", NULL, 0, add_kind, kinds, &e), &e);
+	assert_non_null(strstr(kinds, "START overlay restore STARTED "));
+	assert_string_equal(strstr(kinds, "overlay"), "overlay restore STARTED ");
+}
+
 /* A VM in standby has no key, and what READY cleared comes back when it cannot be woken. */
 static void test_standby(void **state)
 {
@@ -542,6 +570,7 @@ int main(void)
 		TEST(test_pools),
 		TEST(test_shared_clean_state),
 		TEST(test_short_lives),
+		TEST(test_steps_of_a_change),
 		TEST(test_standby),
 		TEST(test_warm_failures),
 		TEST(test_kept),
