@@ -66,6 +66,8 @@ int guard_remove(struct host *h, struct error *e);
 int guard_active(struct host *h, struct error *e);
 /* One transaction of nft. */
 int guard_nft_rules(const char *rules, struct error *e);
+/* The same, of rules that have nothing to do with the guard's tables: what was found to be in force is still known to be. */
+int guard_beside(struct host *h, const char *rules, struct error *e);
 int nwfilter_render(const struct hostconf *conf, char **ret, struct error *e);
 /* Is one tap's filter in a listing by `nft -s list table bridge nat`? Is the guard in those of its tables by `nft -s -t`?
  * Pure. */

@@ -3,7 +3,8 @@
  *
  * A look is three listings by nft, tens of milliseconds. What was found good is therefore remembered together with the
  * kernel's count of changes (vm/nft_generation.h) in run/guard.seen, and the next look, also of another process, is a
- * comparison. A file that is missing, foreign or about anything else only costs the listings.
+ * comparison. A file that is missing, foreign or about anything else only costs the listings. A change of our own beside the
+ * guard (vm/rate.c) moves the count that was remembered on by one, if it was the only change.
  */
 #include "vm/guard_rules.h"
 #include "base/str.h"
@@ -149,10 +150,18 @@ static int list_and_check(struct host *h, const struct guard_rules *rules, struc
 	return listing_check(&h->conf, rules, all.data, e);
 }
 
+/* Its first part says which rules, the second what they are. */
+static void seen_start(char dst[static SEEN_MAX], const struct nft_generation *g)
+{
+	(void)str_format_n(dst, SEEN_MAX, "%s %llu %lu ", g->boot_id, (unsigned long long)g->netns, (unsigned long)g->number);
+}
+
 static void seen_line(char dst[static SEEN_MAX], const struct nft_generation *g, const struct guard_rules *rules)
 {
-	(void)str_format_n(dst, SEEN_MAX, "%s %llu %lu %016llx\n", g->boot_id, (unsigned long long)g->netns,
-		(unsigned long)g->number, (unsigned long long)rules->mark);
+	char start[SEEN_MAX];
+
+	seen_start(start, g);
+	(void)str_format_n(dst, SEEN_MAX, "%s%016llx\n", start, (unsigned long long)rules->mark);
 }
 
 static bool seen_before(const struct host *h, const char *line)
@@ -187,4 +196,31 @@ int guard_active(struct host *h, struct error *e)
 	if (r == 0 && counted && nft_generation_get(&after, NULL) == 0 && nft_generation_equal(&before, &after))
 		(void)file_write_atomic(h->image_fd, SEEN_FILE, line, strlen(line), 0600, NULL);
 	return r;
+}
+
+int guard_beside(struct host *h, const char *input, struct error *e)
+{
+	struct nft_generation before, after;
+	CLEANUP_FREE char *text = NULL;
+	char start[SEEN_MAX], line[SEEN_MAX];
+	bool good;
+	size_t len;
+	int r;
+
+	good = nft_generation_get(&before, NULL) == 0 &&
+	       file_read_private(h->image_fd, SEEN_FILE, SEEN_MAX, &text, &len, NULL) == 0;
+	if (good) {
+		seen_start(start, &before);
+		good = str_starts(text, start);
+	}
+	r = guard_nft_rules(input, e);
+	if (r < 0 || !good || nft_generation_get(&after, NULL) < 0)
+		return r;
+	before.number++;
+	if (!nft_generation_equal(&before, &after))
+		return 0;
+	seen_start(line, &after);
+	if (str_format_n(line + strlen(line), sizeof(line) - strlen(line), "%s", text + strlen(start)) == 0)
+		(void)file_write_atomic(h->image_fd, SEEN_FILE, line, strlen(line), 0600, NULL);
+	return 0;
 }

@@ -134,7 +134,7 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	 * that ended. */
 	if (r == 0) {
 		/* Of a VM that had the slot and whose files were taken away. */
-		(void)rate_clear(&place, NULL);
+		(void)rate_clear(h, &place, NULL);
 		(void)connections_forget(&place, NULL);
 		if (!s.clean_of[0])
 			r = overlay_create(h, "vms", q->name, base.disk, q->disk_gib, e);

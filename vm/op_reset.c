@@ -54,7 +54,7 @@ static int clear_rate(struct host *h, const char *name, struct error *e)
 {
 	struct slot slot;
 
-	return slot_of(h, name, &slot) ? rate_clear(&slot, e) : 0;
+	return slot_of(h, name, &slot) ? rate_clear(h, &slot, e) : 0;
 }
 
 /* Ends the life and whatever the host keeps of it outside of files. */

@@ -38,23 +38,23 @@ int rate_render(const struct slot *s, uint32_t kib_per_s, char **ret, struct err
 	return 0;
 }
 
-int rate_set(const struct slot *s, uint32_t kib_per_s, struct error *e)
+int rate_set(struct host *h, const struct slot *s, uint32_t kib_per_s, struct error *e)
 {
 	CLEANUP_FREE char *rules = NULL;
 	int r = rate_render(s, kib_per_s, &rules, e);
 
 	if (r == 0)
-		r = guard_nft_rules(rules, e);
+		r = guard_beside(h, rules, e);
 	return r < 0 ? error_wrap(e, "cannot limit the network of %s", s->tap) : 0;
 }
 
-int rate_clear(const struct slot *s, struct error *e)
+int rate_clear(struct host *h, const struct slot *s, struct error *e)
 {
 	char table[48], rules[128];
 	int r;
 
 	table_name(s, table, sizeof(table));
 	(void)str_format(rules, "table bridge %s {}\ndelete table bridge %s\n", table, table);
-	r = guard_nft_rules(rules, e);
+	r = guard_beside(h, rules, e);
 	return r < 0 ? error_wrap(e, "cannot remove the network limit of %s", s->tap) : 0;
 }

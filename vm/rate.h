@@ -10,6 +10,6 @@
 
 int rate_render(const struct slot *s, uint32_t kib_per_s, char **ret, struct error *e);
 /* Before the domain; rules for a tap that is not there yet are good. Replaces what there was. */
-int rate_set(const struct slot *s, uint32_t kib_per_s, struct error *e);
-int rate_clear(const struct slot *s, struct error *e);
+int rate_set(struct host *h, const struct slot *s, uint32_t kib_per_s, struct error *e);
+int rate_clear(struct host *h, const struct slot *s, struct error *e);
 #endif

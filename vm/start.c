@@ -231,9 +231,9 @@ int start_domain(struct start *s, uint64_t generation, const char *memory, struc
 		return r;
 	s->created = true;
 	if (s->gen.rated)
-		r = rate_set(&s->slot, s->q->net_kib_per_s, e);
+		r = rate_set(s->h, &s->slot, s->q->net_kib_per_s, e);
 	else if (s->was_rated)
-		r = rate_clear(&s->slot, e);
+		r = rate_clear(s->h, &s->slot, e);
 	if (r == 0)
 		r = create_with_retry(s, xml, memory, e);
 	if (r == 0 && filter)

@@ -208,16 +208,18 @@ int filter_active(struct host *h, const struct slot *s, struct error *e)
 	return getenv("BOXERY_TESTDRIVER") ? settings_each(h, filter_told, &slot, e) : 0;
 }
 
-int rate_set(const struct slot *s, uint32_t kib_per_s, struct error *e)
+int rate_set(struct host *h, const struct slot *s, uint32_t kib_per_s, struct error *e)
 {
+	(void)h;
 	(void)s;
 	(void)kib_per_s;
 	(void)e;
 	return 0;
 }
 
-int rate_clear(const struct slot *s, struct error *e)
+int rate_clear(struct host *h, const struct slot *s, struct error *e)
 {
+	(void)h;
 	(void)s;
 	(void)e;
 	return 0;

@@ -8,6 +8,7 @@
 #include "vm/filter.h"
 #include "vm/listing.h"
 #include "vm/nft_generation.h"
+#include "vm/rate.h"
 #include "vm/settings.h"
 #include "vm/slot.h"
 #include <errno.h>
@@ -385,6 +386,53 @@ static void test_nft_generation(void **state)
 	assert_true(a.netns != b.netns);
 }
 
+/* Without nft there are no listings: then only what was found good before can be. */
+static int guard_seen_good(struct host *h)
+{
+	CLEANUP_FREE char *path = strdup(getenv("PATH"));
+	int r;
+
+	(void)setenv("PATH", "/nowhere", 1);
+	r = guard_active(h, NULL);
+	(void)setenv("PATH", path, 1);
+	return r;
+}
+
+/* A change of our own beside the guard does not make it looked at anew, one of somebody else's does. */
+static void test_guard_seen(void **state)
+{
+	static const char other[] = "table inet other {\n}\n", spoilt[] = "flush table inet boxery_boxery\n";
+	struct test_folder *f = *state;
+	struct host h = {.conf = conf, .image_fd = f->fd, .report_fd = -1};
+	struct error e = ERROR_INIT;
+	struct slot s;
+
+	if (unshare(CLONE_NEWNET) < 0)
+		skip();
+	h.conf.net_filter = NET_FILTER_NFT;
+	h.conf.net_isolation = true;
+	assert_int_equal(mkdirat(f->fd, "run", 0700), 0);
+	assert_ok(slot_derive(&conf, 3, &s, &e), &e);
+	assert_ok(rate_set(&h, &s, 1000, &e), &e); /* nothing is known yet, and nothing is afterwards */
+	assert_true(guard_seen_good(&h) < 0);
+	assert_ok(guard_install(&h, &e), &e);
+	assert_int_equal(guard_seen_good(&h), 0);
+	assert_ok(rate_set(&h, &s, 2000, &e), &e);
+	assert_int_equal(guard_seen_good(&h), 0);
+	assert_ok(rate_clear(&h, &s, &e), &e);
+	assert_int_equal(guard_seen_good(&h), 0);
+	assert_ok(guard_nft_rules(other, &e), &e);
+	assert_true(guard_seen_good(&h) < 0);
+	assert_ok(rate_set(&h, &s, 2000, &e), &e);
+	assert_true(guard_seen_good(&h) < 0);
+	assert_ok(guard_active(&h, &e), &e);
+	assert_int_equal(guard_seen_good(&h), 0);
+	/* Nor does it hide that the guard is gone. */
+	assert_ok(guard_nft_rules(spoilt, &e), &e);
+	assert_ok(rate_clear(&h, &s, &e), &e);
+	assert_fails(guard_active(&h, &e), EPERM, &e, "");
+}
+
 /* A listing as nft -s printed it for slot 0. */
 static void test_filter_listing(void **state)
 {
@@ -428,6 +476,7 @@ int main(void)
 		cmocka_unit_test(test_guard_listing),
 		cmocka_unit_test(test_filter_listing),
 		cmocka_unit_test(test_nft_generation),
+		cmocka_unit_test_setup_teardown(test_guard_seen, test_folder_setup, test_folder_teardown),
 	};
 	struct error e = ERROR_INIT;
 
