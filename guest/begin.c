@@ -178,10 +178,10 @@ static int begin(struct life *l, struct error *e)
 	return finish(e);
 }
 
-static int show(struct error *e)
+static int show(int (*list)(struct buf *ret, struct error *e), struct error *e)
 {
 	CLEANUP_BUF struct buf seen = BUF_INIT(LISTING_MAX);
-	int r = listing(&seen, e);
+	int r = list(&seen, e);
 
 	if (r < 0)
 		return r;
@@ -200,9 +200,9 @@ int main(int argc, char **argv)
 	if (argc == 1)
 		r = begin(&l, &e);
 	else if (str_equal(verb, "list"))
-		r = show(&e);
+		r = show(listing, &e);
 	else if (str_equal(verb, "settle"))
-		r = settle(&e) < 0 ? -e.code : show(&e);
+		r = show(settle, &e);
 	else
 		r = error_set(&e, EINVAL, "begin [list|settle]");
 	if (l.text)

@@ -46,6 +46,7 @@ int network_up(const char *address, struct error *e);
 int listing(struct buf *ret, struct error *e);
 
 /* settle.c */
-/* For a capture: waits until nothing happens, forgets caches, blanks free memory. */
-int settle(struct error *e);
+/* For a capture: waits until nothing happens, forgets caches, blanks free memory, lists what is there. Half a minute at most;
+ * -EBUSY: what is there still changes. */
+int settle(struct buf *ret, struct error *e);
 #endif

@@ -27,8 +27,8 @@
 #define LINES_MAX 2048
 #define LINE_MAX_SHOWN 1900 /* with what stands before it in an answer it fits into BEGIN_LINE_MAX of the host */
 #define PROCESSES_MAX 1024
-#define LISTENING_TCP 0x0A
-#define LISTENING_UNIX 0x00010000u
+#define LISTENING_TCP "0A"
+#define LISTENING_UNIX 0x00010000ul
 #define RAW_DIR "/proc/net/"
 
 struct lines {
@@ -153,14 +153,13 @@ static int add_processes(struct lines *l, struct error *e)
 static int on_inet(struct lines *l, char *line, const char *path, struct error *e)
 {
 	const char *name = path + strlen(RAW_DIR);
-	char local[40], address[INET6_ADDRSTRLEN] = "?";
-	unsigned port, state;
+	char local[40], address[INET6_ADDRSTRLEN] = "?", port[5], state[3];
 	uint32_t word[4];
 	bool six;
 
-	if (sscanf(line, " %*u: %39[0-9A-F]:%x %*[0-9A-F]:%*x %x", local, &port, &state) != 3)
+	if (sscanf(line, " %*u: %39[0-9A-F]:%4[0-9A-F] %*[0-9A-F]:%*[0-9A-F] %2[0-9A-F]", local, port, state) != 3)
 		return 0;
-	if (str_starts(name, "tcp") && state != LISTENING_TCP)
+	if (str_starts(name, "tcp") && !str_equal(state, LISTENING_TCP))
 		return 0;
 	six = strlen(local) == 32;
 	for (size_t i = 0; i < (six ? 4u : 1u); i++) {
@@ -170,17 +169,18 @@ static int on_inet(struct lines *l, char *line, const char *path, struct error *
 		word[i] = (uint32_t)strtoul(part, NULL, 16);
 	}
 	(void)inet_ntop(six ? AF_INET6 : AF_INET, word, address, sizeof(address));
-	return add(l, e, six ? "port %s [%s]:%u" : "port %s %s:%u", name, address, port);
+	return add(l, e, six ? "port %s [%s]:%lu" : "port %s %s:%lu", name, address, strtoul(port, NULL, 16));
 }
 
 /* "Num RefCount Protocol Flags Type St Inode Path" */
 static int on_unix(struct lines *l, char *line, const char *path, struct error *e)
 {
-	unsigned flags;
+	char flags[9];
 	int at = 0;
 
 	(void)path;
-	if (sscanf(line, "%*[0-9a-f]: %*x %*x %x %*x %*x %*u %n", &flags, &at) != 1 || !(flags & LISTENING_UNIX))
+	if (sscanf(line, "%*[0-9a-f]: %*s %*s %8[0-9A-Fa-f] %*s %*s %*s %n", flags, &at) != 1 ||
+		!(strtoul(flags, NULL, 16) & LISTENING_UNIX))
 		return 0;
 	return add(l, e, "port unix %s", at ? line + at : "");
 }

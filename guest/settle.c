@@ -4,8 +4,7 @@
  * the beginning of a life and the delivery read is read again, so that they find it in memory.
  */
 #include "guest/begin.h"
-#include "base/parse.h"
-#include <dirent.h>
+#include "guest/quiet.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -18,84 +17,23 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUIET_INTERVAL_MS 200
-#define QUIET_LOOKS 8 /* so many in a row */
-#define QUIET_TIMEOUT_S 20
-#define KTHREADD 2
+/*
+ * All of it together. A guest of a busy host may never be quiet: then it is captured all the same when what is there does not change
+ * any more, and if it does, there is no capture. The host waits longer (CAPTURE_SETTLE_MS in vm/op_start.c).
+ */
+#define SETTLE_MS 30000
+#define QUIET_FIRST_MS 8000 /* of that, before caches are dropped */
+#define BLANK_MS 10000	    /* for blanking: what is not blanked makes the image larger, and nothing else */
+#define LISTING_MS 5000	    /* kept for the listing at the end */
 #define BLANK_CHUNK (32ul << 20)
 #define BLANK_SPARE (64ul << 20)
 
-struct activity {
-	unsigned long long pids, used; /* sums over all programs but us and the agent: who is there, CPU time in ticks */
-};
-
-/* "PID (COMM) STATE PARENT ... UTIME STIME ...", fields 14 and 15. Kernel threads come and go as they like. */
-static void add_process(struct activity *a, int proc, const char *name)
-{
-	unsigned long long user, system;
-	uint64_t pid;
-	long parent;
-	char path[64], text[512];
-	CLEANUP_FD int fd = -1;
-	const char *rest;
-	ssize_t n;
-
-	if (parse_u64(name, "pid", 1, INT32_MAX, &pid, NULL) < 0 || str_format(path, "%s/stat", name) < 0 ||
-		(pid_t)pid == getpid() || (pid_t)pid == getppid())
-		return;
-	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return;
-	text[n] = '\0';
-	rest = strrchr(text, ')');
-	if (!rest || sscanf(rest, ") %*c %ld %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &parent, &user, &system) != 3)
-		return;
-	if (parent == KTHREADD || pid == KTHREADD)
-		return;
-	a->pids += (unsigned long long)pid;
-	a->used += user + system;
-}
-
-static int see_activity(struct activity *ret, struct error *e)
-{
-	CLEANUP_DIR DIR *d = opendir("/proc");
-	struct activity a = {0};
-	struct dirent *entry;
-
-	if (!d)
-		return error_errno(e, errno, "/proc");
-	while ((entry = readdir(d)))
-		if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9')
-			add_process(&a, dirfd(d), entry->d_name);
-	*ret = a;
-	return 0;
-}
-
-/*
- * No program is started and none has used the CPU. Not a share of CPU time: on a busy host the timer alone takes much of a
- * guest's; and not the agent, which the host keeps asking whether we have ended. It is not waited for without end: what is
- * still under way is in the listing, and then the first restore says so.
- */
-static int wait_until_quiet(struct error *e)
-{
-	const struct timespec interval = {.tv_nsec = QUIET_INTERVAL_MS * 1000000l};
-	int left = QUIET_TIMEOUT_S * 1000 / QUIET_INTERVAL_MS, quiet = 0;
-	struct activity before, now = {0};
-	int r = see_activity(&before, e);
-
-	while (r == 0 && quiet < QUIET_LOOKS && left-- > 0) {
-		(void)nanosleep(&interval, NULL);
-		r = see_activity(&now, e);
-		quiet = now.pids == before.pids && now.used == before.used ? quiet + 1 : 0;
-		before = now;
-	}
-	return r;
-}
+static const struct quiet_times times = {.interval_ms = 200, .looks = 8};
 
 /* In large pages where there are any: on an emulated CPU each page fault costs. */
 static void *blank_chunk(void)
 {
+	/* cppcheck-suppress invalidFunctionArg ; no file: -1 */
 	void *at = mmap(NULL, BLANK_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -107,9 +45,10 @@ static void *blank_chunk(void)
 /* As much as is free; this process, which then ends, is the first to go if it was too much. */
 static void blank_free_memory(void)
 {
+	const uint64_t until = quiet_now_ms() + BLANK_MS;
 	struct sysinfo si;
 
-	while (sysinfo(&si) == 0 && (unsigned long)si.freeram * si.mem_unit > BLANK_SPARE)
+	while (quiet_now_ms() < until && sysinfo(&si) == 0 && (unsigned long)si.freeram * si.mem_unit > BLANK_SPARE)
 		if (!blank_chunk())
 			return;
 }
@@ -155,10 +94,12 @@ static void read_again(void)
 	globfree(&g);
 }
 
-int settle(struct error *e)
+int settle(struct buf *ret, struct error *e)
 {
+	const uint64_t began = quiet_now_ms();
 	CLEANUP_FILE FILE *f = NULL;
-	int r = wait_until_quiet(e);
+	bool quiet;
+	int r = quiet_wait("/proc", &times, began + QUIET_FIRST_MS, &quiet, e);
 
 	if (r < 0)
 		return r;
@@ -171,5 +112,6 @@ int settle(struct error *e)
 		return r;
 	read_again();
 	sync();
-	return wait_until_quiet(e);
+	r = quiet_wait("/proc", &times, began + SETTLE_MS - LISTING_MS, &quiet, e);
+	return r < 0 ? r : quiet_listing(listing, LISTING_MAX, &times, began + SETTLE_MS, ret, e);
 }

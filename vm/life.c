@@ -114,7 +114,7 @@ int life_check_booted(struct start *s, struct error *e)
 		return 0;
 	host_step_begin(s->h, "listing");
 	for (int i = 0;; i++) {
-		r = start_list(s, BEGIN_LIST, seen, e);
+		r = start_list(s, BEGIN_LIST, BEGIN_TIMEOUT_MS, seen, e);
 		if (r < 0)
 			return r;
 		r = check_listing(s, seen, LISTING_NO_MORE, e);

@@ -9,13 +9,17 @@
  *
  * A warm start restores the memory image. When there is none, or none that fits, the VM is booted once on a fresh overlay
  * before, as a domain that is no life (generation 0), and captured; so a start is the only time at which a capture can be,
- * and what is captured has no past.
+ * and what is captured has no past. A guest that does not come to rest (the host is busy) is not captured: then this start is a
+ * cold one, and a later one tries again.
  */
 #include "base/str.h"
 #include "linux/clock.h"
 #include "vm/start.h"
 #include <errno.h>
 #include <stdlib.h>
+
+/* For a guest to come to rest before its capture. It gives up by itself after half of it (guest/settle.c). */
+#define CAPTURE_SETTLE_MS 60000
 
 /* 1: that very life is up and has passed its check before; res is filled. 0: to be started. */
 static int running_already(struct start *s, struct vm_result *res, struct error *e)
@@ -65,7 +69,24 @@ static int run_booted(struct start *s, struct vm_result *res, struct error *e)
 	return r < 0 ? r : life_begin(s, res, e);
 }
 
-static int capture(struct start *s, struct error *e)
+/* 1: it is at rest, and listed; 0: it did not come to rest, *why says how. */
+static int settle(struct start *s, char listing[static BEGIN_SEEN_MAX], struct error *why, struct error *e)
+{
+	int r;
+
+	host_step_begin(s->h, "settle");
+	if (start_list(s, BEGIN_SETTLE, CAPTURE_SETTLE_MS, listing, why) == 0) {
+		host_step_done(s->h, "quiet");
+		return 1;
+	}
+	r = virt_runs_check(s->domain, e);
+	if (r == 0)
+		return error_set(e, ENOTCONN, "%s stopped before it was captured", s->s.name);
+	return r < 0 ? r : 0;
+}
+
+/* 0: nothing was captured, *why says why, and its domain runs. 1: it was, and has ended. */
+static int capture(struct start *s, struct error *why, struct error *e)
 {
 	CLEANUP_FREE char *listing = malloc(BEGIN_SEEN_MAX);
 	const struct warm_want want = start_want(s);
@@ -81,21 +102,32 @@ static int capture(struct start *s, struct error *e)
 		r = start_domain(s, CAPTURE_GENERATION, NULL, e);
 	if (r == 0)
 		r = start_boot(s, e);
-	if (r < 0)
-		return r;
-	host_step_begin(s->h, "settle");
-	r = start_list(s, BEGIN_SETTLE, listing, e);
 	if (r == 0)
-		r = warm_facts_now(s->h, &want, &s->warm, e);
-	if (r < 0)
+		r = settle(s, listing, why, e);
+	if (r <= 0)
 		return r;
-	host_step_done(s->h, "quiet");
-	r = warm_capture(s->h, s->s.name, s->domain, listing, &s->warm, e);
+	r = warm_facts_now(s->h, &want, &s->warm, e);
+	if (r == 0)
+		r = warm_capture(s->h, s->s.name, s->domain, listing, &s->warm, e);
 	start_done(s);
-	return r;
+	return r < 0 ? r : 1;
 }
 
-/* A memory image that fits, the present one or a new one. */
+/* Instead of a memory image: nothing of the guest that was to be captured is used. */
+static int go_cold(struct start *s, const struct error *why, struct error *e)
+{
+	int r = virt_destroy(s->h, s->domain, e);
+
+	start_done(s);
+	if (r < 0)
+		return r;
+	host_step_done(s->h, "no memory image this time, it boots: %s", why->text);
+	s->warm = (struct warm_image){0};
+	s->way = START_COLD;
+	return 0;
+}
+
+/* A memory image that fits, the present one or a new one; or the way is another afterwards. */
 static int find_memory(struct start *s, struct error *e)
 {
 	const struct warm_want want = start_want(s);
@@ -113,7 +145,10 @@ static int find_memory(struct start *s, struct error *e)
 		return 0;
 	}
 	host_step_done(s->h, "captured anew: %s", why.text);
-	r = capture(s, e);
+	error_clear(&why);
+	r = capture(s, &why, e);
+	if (r == 0)
+		r = go_cold(s, &why, e);
 	return r < 0 ? error_wrap(e, "capture") : 0;
 }
 
@@ -153,6 +188,8 @@ static int run_warm(struct start *s, struct vm_result *res, struct error *e)
 	if (r < 0)
 		return r;
 	s->gen = blank;
+	if (s->way == START_COLD)
+		return run_booted(s, res, e);
 	r = start_disk(s, e);
 	if (r < 0)
 		return r;

@@ -292,10 +292,11 @@ int start_boot(struct start *s, struct error *e)
 	return 0;
 }
 
-int start_list(struct start *s, const char *verb, char ret[static BEGIN_SEEN_MAX], struct error *e)
+int start_list(struct start *s, const char *verb, uint64_t timeout_ms, char ret[static BEGIN_SEEN_MAX], struct error *e)
 {
+	const uint64_t left = start_left_ms(s);
 	CLEANUP_FREE char *out = NULL;
-	int r = agent_exec(s->domain, BEGIN_PROGRAM, verb, "", 0, start_left_ms(s), &out, e);
+	int r = agent_exec(s->domain, BEGIN_PROGRAM, verb, "", 0, left < timeout_ms ? left : timeout_ms, &out, e);
 
 	if (r == 0)
 		r = seen_parse(out, ret, e);

@@ -53,8 +53,8 @@ int start_network(struct start *s, struct error *e);
 int start_domain(struct start *s, uint64_t generation, const char *memory, struct error *e);
 /* Waits for the agent of a guest that boots, and for the end of its boot. */
 int start_boot(struct start *s, struct error *e);
-/* Runs BEGIN_PROGRAM with one of its other verbs; the listing it answers. */
-int start_list(struct start *s, const char *verb, char ret[static BEGIN_SEEN_MAX], struct error *e);
+/* Runs BEGIN_PROGRAM with one of its other verbs, for timeout_ms or what is left of the start; the listing it answers. */
+int start_list(struct start *s, const char *verb, uint64_t timeout_ms, char ret[static BEGIN_SEEN_MAX], struct error *e);
 /* What was made must not go on running without anybody who knows it. */
 void start_give_up(struct start *s);
 

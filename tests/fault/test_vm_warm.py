@@ -92,6 +92,27 @@ class Warm(DriverCase):
         self.good(self.start())
         self.assertTrue(self.good(self.wake()).result["host_key"])
 
+    def test_a_guest_that_does_not_come_to_rest(self):
+        """It is not captured; this start is a cold one, and a later one captures."""
+        self.tell("b.settle")
+        answer = self.good(self.warm(flags=WARM | STANDBY))
+        self.assertEqual((answer.result["warm"], answer.result["standby"]), (0, 0))
+        self.assertTrue(answer.result["host_key"])
+        said = [s["text"] for s in answer.steps if s["step"] == "settle"]
+        self.assertEqual(said, ["no memory image this time, it boots: b: begin: the guest does not come to rest"])
+        self.assertEqual(self.state(), "running")
+        self.assertEqual(self.entry()["generation"], 1)
+        self.doubt()
+        self.assertFalse(os.path.exists(self.path("images", "b@boxery-warm")))
+        os.unlink(os.path.join(self.told, "b.settle"))
+        self.assertIn("captured anew", self.again())
+        # Nor is the image that does not fit any more used, or lost.
+        self.good(self.reset())
+        self.manifest(QEMU="9")
+        self.tell("b.settle")
+        self.assertEqual(self.good(self.warm()).result["warm"], 0)
+        self.assertEqual(self.manifest()["QEMU"], "9")
+
     def test_what_does_not_fit(self):
         self.good(self.warm())
         for key, words in (("QEMU", "version of QEMU"), ("CPU", "the CPU"), ("EMULATOR_IDENTITY", "the QEMU program"),

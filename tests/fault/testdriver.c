@@ -17,7 +17,7 @@
  *   NAME.delay     milliseconds to wait at the agent      disk          no disk can be made
  *   NAME.full      hardly any space on its disk
  *   NAME.more      a process more in its listing          NAME.save     its memory cannot be saved
- *   restore        no memory can be restored
+ *   NAME.settle    it does not come to rest               restore       no memory can be restored
  */
 #include "base/str.h"
 #include "linux/clock.h"
@@ -419,6 +419,8 @@ int agent_exec(virDomainPtr d, const char *path, const char *argument, const voi
 		return error_errno(e, -r, "%s", path);
 	if (str_equal(path, READY_PROGRAM))
 		return say("system running\ndone\n", ret_stdout, e);
+	if (str_equal(path, BEGIN_PROGRAM) && str_equal(argument, BEGIN_SETTLE) && told_to(virDomainGetName(d), "settle"))
+		return error_set(e, EIO, "begin: the guest does not come to rest");
 	if (str_equal(path, BEGIN_PROGRAM) && argument)
 		return say_listing(virDomainGetName(d), ret_stdout, e);
 	return str_equal(path, BEGIN_PROGRAM) ? begin(d, text.data, ret_stdout, e) : leave_line(d, path, ret_stdout, e);
