@@ -40,6 +40,11 @@ def fds(pid):
     return len(os.listdir("/proc/%d/fd" % pid))
 
 
+def started(pid):
+    with open("/proc/%d/stat" % pid, encoding="utf-8") as f:
+        return int(f.read().rsplit(")", 1)[1].split()[19])
+
+
 def members(lab):
     """pid -> name of everything that runs in the world's mount namespace."""
     mine, out = os.readlink("/proc/%d/ns/mnt" % world_pids(lab)[1]), {}
@@ -62,8 +67,9 @@ def size_kib(lab, *parts):
 def look(lab):
     keeper, libvirtd = lab.keeper_pid(), world_pids(lab)[0]
     processes = members(lab)
-    watch = next(pid for pid, name in processes.items() if name == "boxery-vm")
-    out = {"files of the world": sum(len(files) for _, _, files in os.walk(lab.dir)), "processes of the world": len(processes)}
+    # The oldest of its kind; the others come and go.
+    watch = min((pid for pid, name in processes.items() if name == "boxery-vm"), key=started)
+    out = {"files of the world": sum(len(files) for _, _, files in os.walk(lab.dir)), "processes of the world": sum(name != "boxery-vm" for name in processes.values())}
     for name, pid in (("keeper", keeper), ("watch", watch), ("libvirtd", libvirtd)):
         out["fds of " + name] = fds(pid)
         out["RSS of %s, KiB" % name] = rss_kib(pid)
