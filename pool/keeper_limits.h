@@ -70,7 +70,7 @@
 #define KEEPER_WAKES_MAX 16 /* VMs woken at once, beside all that: somebody waits for each of them */
 #define KEEPER_WAKE_TRIES 3 /* VMs tried for one LEASE whose wait is over */
 #define KEEPER_WARM_FAILURES_MAX 3 /* in a row of lives that were started warm; then the VM starts cold until a repair */
-#define KEEPER_STEPS_MS 1000 /* the steps of an operation are recorded with its end, or so long after the first of them */
+#define KEEPER_STEPS_MS 100 /* the steps of an operation are recorded with its end, or so long after the first of them */
 #define KEEPER_STEPS_MAX 64 /* VM_STEPs one operation may send */
 #define KEEPER_ENTRIES_MAX 4096 /* VM_ENTRYs one listing may have */
 #define KEEPER_READ_BATCH 64 /* messages read from one child before others have their turn */
