@@ -3,7 +3,8 @@
 
     pickup.py [--jobs 5] [--vms 2] [--poll 5s]      (BOXERY_BUILD: the build folder)
 
-Each row is the time since the job was queued, in seconds: the median, the fastest and the slowest. The first row, until the
+Each row is the time since the job was queued, in seconds: the median, the fastest, the slowest, and the median's step from the row
+before. The first row, until the
 service has seen the job, is on average half of poll_interval and not boxery's speed; what follows is. `connected`, `assigned` and
 `started` are GitHub's (the emulator's) times, the others are the keeper's. A quiet machine counts; others are noise.
 """
@@ -31,12 +32,27 @@ def one_job(lab, boot):
                                                   if x["runner_name"] == runner["name"]), None))
     out = {}
     for event in lab.host_json("history", lease["lease"])["events"]:
-        name = event["kind"] + (": " + event["text"] if event["kind"] == "note" else "")
+        name = event["kind"]
+        if name == "registration":  # planned, made, gone
+            name += " " + event["text"].split(",")[0]
+        elif name == "note" and not event["text"].startswith("GitHub: job"):  # those are GitHub's own times, noted later
+            name += ": " + event["text"]
+        elif name == "note":
+            continue
         out.setdefault(name[:48], event["boot_us"] / 1e6 + boot - done["created"])
     out["GitHub: runner connected"] = runner["connected"] - done["created"]
     for key in ("assigned", "started", "completed"):
         out["GitHub: job " + key] = done[key] - done["created"]
     return out
+
+
+def table(rows):
+    print("%-50s %8s %8s %8s %8s" % ("since the job was queued (s)", "median", "fastest", "slowest", "step"))
+    before = 0.0
+    for stage, values in sorted(rows.items(), key=lambda kv: statistics.median(kv[1])):
+        median = statistics.median(values)
+        print("%-50s %8.3f %8.3f %8.3f %8.3f" % (stage, median, min(values), max(values), median - before))
+        before = median
 
 
 def main():
@@ -48,18 +64,19 @@ def main():
     ensure_image()
     with Lab("pickup") as lab:
         for i in range(a.vms):
-            lab.new_pool_vm("pick-%d" % (i + 1))
+            lab.new_pool_vm("pick-%d" % (i + 1), wait=False)
         lab.configure(max=a.vms, poll_interval=a.poll)
         lab.start_runners()
         wait_until("the service", lambda: "served" in lab.log("log/runners.log"))
         boot, rows = wall_of_boot(), {}
         for _ in range(a.jobs):
             wait_until("READY VMs", lambda: all(v["state"] == "READY" for v in lab.host_json("ls")["vms"]), 600)
-            for stage, seconds in one_job(lab, boot).items():
+            stages = one_job(lab, boot)
+            print("a job: leased after %.3f s, began %.3f s after that" % (
+                stages["LEASE"], stages["GitHub: job started"] - stages["LEASE"]), flush=True)
+            for stage, seconds in stages.items():
                 rows.setdefault(stage, []).append(seconds)
-        print("%-50s %8s %8s %8s" % ("since the job was queued (s)", "median", "fastest", "slowest"))
-        for stage, values in sorted(rows.items(), key=lambda kv: statistics.median(kv[1])):
-            print("%-50s %8.3f %8.3f %8.3f" % (stage, statistics.median(values), min(values), max(values)))
+        table(rows)
 
 
 if __name__ == "__main__":
