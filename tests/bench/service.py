@@ -62,18 +62,23 @@ def in_state(h, n, state):
     return sum(x["state"] == state for x in status(h)["leases"]) == n
 
 
+def start(h):
+    h.start()
+    until("it can be asked", lambda: os.path.exists(h.world.path("run/runners.sock")), 60)
+
+
 def running(h, n):
     for i in range(n):
         h.emulator.job(REPO, LABELS, "sleep 100000", name="job-%d" % i)
     began = time.monotonic()
-    h.start()
+    start(h)
     until("all jobs run", lambda: in_state(h, n, "busy"), 1200, 1)
     print("%4d jobs run after %.0f s" % (n, time.monotonic() - began), flush=True)
 
 
 def waiting(h, n):
     h.world.write("config/runners.yaml", YAML % (REPO, ", ".join(LABELS), n) + "    registered: %d\n" % n)
-    h.start()
+    start(h)
     until("all runners wait", lambda: in_state(h, n, "idle"), 1200, 1)
 
 
