@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #define PEER "boxery on the host"
+#define NAME_PREFIX "boxery-local-"
 #define EXIT_NOT_FOUND 127
 #define EXIT_SSH 255
 
@@ -70,11 +71,22 @@ static void on_hello(struct run *r, json_t *m)
 	run_enter(r, RUN_READY, 0);
 }
 
+static bool is_own_name(const char *name)
+{
+	return str_starts(name, NAME_PREFIX) && strlen(name) < RUN_NAME_MAX && strlen(name) > strlen(NAME_PREFIX) &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(name);
+}
+
 static void on_leased(struct run *r, json_t *m)
 {
 	if (r->state != RUN_LEASING) {
 		r->leased = true;
 		run_send(r, LINK_RELEASE, NULL);
+		return;
+	}
+	/* Under this name a runner is looked for and deleted later: the host must not choose one that somebody else has. */
+	if (!is_own_name(link_text(m, "runner"))) {
+		lost(r, "the host wants a runner of a name that is not boxery-local-...");
 		return;
 	}
 	link_shown(m, "vm", r->vm, sizeof(r->vm));

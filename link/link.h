@@ -11,7 +11,7 @@
  * both        beat        - every LINK_BEAT_MS; who has heard nothing for LINK_SILENT_MS takes the other end for dead
  * controller  lease       pool, scope, wait_ms, ttl_ms, follow (boolean: send the runner's output)
  * host        progress    text: what the host waits for
- * host        leased      vm, lease, runner (the name to register under)
+ * host        leased      vm, lease, runner (the name to register under, boxery-local-...; no other is taken)
  * controller  deliver     runner_id, jit: the one secret that ever crosses; wiped by both ends
  * host        delivered   -
  * host        hint        state "listening" or "running", text: as the guest's console says it, so it decides nothing

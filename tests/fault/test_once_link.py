@@ -518,6 +518,20 @@ class BadHosts(Base):
         self.assertEqual(o.wait(), 8, o.text())
         self.assertIn("silent for two minutes", o.text())
 
+    def test_somebody_elses_name(self):
+        """A host has no say in which runners of the repository are deleted."""
+        status, _, _ = self.emu.rest("POST", f"/repos/{REPO}/actions/runners/generate-jitconfig",
+                                     {"name": "production-1", "runner_group_id": 1, "labels": LABELS})
+        self.assertEqual(status, 201)
+        for name in ("production-1", "boxery-local-", "boxery-local-1/../2", "boxery-local-1&per_page=1", "boxery-local-" + "1" * 60, ""):
+            self.play(b"")
+            self.w.write("bin/boxery-host", "#!/bin/sh\necho '%s'\nwhile read line; do case $line in *'\"lease\"'*) echo '%s';; esac; done\n" % (
+                json.dumps({"type": "hello", "protocol": 1, "oldest": 1}), json.dumps({"type": "leased", "vm": "one", "lease": "l", "runner": name})))
+            o = self.w.once()
+            self.assertEqual(o.wait(), 8, (name, o.text()))
+            self.assertIn("is not boxery-local-", o.text())
+            self.assertEqual([(r["name"], r["ended"]) for r in self.emu.runners()], [("production-1", None)])
+
     def test_lies_after_the_lease(self):
         """A registration that was made is deleted whatever the host says next."""
         begin = (b'{"type":"hello","protocol":3,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n'
