@@ -124,16 +124,26 @@ bool process_reap(struct process *p)
 	return true;
 }
 
+/* ssh at its question has turned a terminal's echo off: asked to end it turns it on again, killed it does not. */
+static void end(struct process *p)
+{
+	(void)kill(p->pid, SIGTERM);
+	for (int i = 0; i < PROCESS_END_MS / 10 && !process_reap(p); i++)
+		(void)poll(NULL, 0, 10);
+	if (p->ended)
+		return;
+	(void)kill(p->pid, SIGKILL);
+	while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR)
+		;
+}
+
 void process_free(struct process *p)
 {
 	p->in = fd_close(p->in);
 	p->out = fd_close(p->out);
 	p->err = fd_close(p->err);
-	if (!process_reap(p)) {
-		(void)kill(p->pid, SIGKILL);
-		while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR)
-			;
-	}
+	if (!process_reap(p))
+		end(p);
 	*p = PROCESS_INIT;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define PROCESS_END_MS 1000  /* for a child that is asked to end; then it is killed */
 #define PROCESS_LOST_MS 5000 /* how long an ended pipe may be ahead of its process */
 
 enum process_pipe {
@@ -28,7 +29,7 @@ struct process {
 /* argv[0] is looked for in PATH. -ENOENT when there is no such program. */
 int process_start(const char *const *argv, unsigned pipes, struct process *ret, struct error *e);
 bool process_reap(struct process *p); /* true when it has ended, now or before, or never was */
-void process_free(struct process *p); /* closes the pipes; kills and reaps what still runs */
+void process_free(struct process *p); /* closes the pipes; ends and reaps what still runs */
 /* Runs it to its end and takes what it prints, at most size - 1 bytes; its exit status, or an error. For quick local ones. */
 int process_capture(const char *const *argv, int timeout_ms, char *dst, size_t size, struct error *e);
 #endif

@@ -5,6 +5,7 @@ A terminal sends Ctrl-C to everybody in it, ssh, gh and (when the host is this m
 """
 import pty
 import select
+import termios
 import threading
 
 from once_world import LABELS, REPO, OnceCase, main, os, re, signal, subprocess, time, until
@@ -15,8 +16,8 @@ SPIN = re.compile(r"\r\x1b\[K[|/\\-] \[ *\d+\.\d s\] [a-z]")
 class Terminal:
     """`boxery runners once` in a terminal of its own, which is read all the time."""
 
-    def __init__(self, w, *args):
-        argv = [w.path("bin/boxery"), "runners", "once", "--repo", REPO] + (["--host", "vmhost"] if w.sshd else []) + list(args)
+    def __init__(self, w, *args, argv=None):
+        argv = argv or [w.path("bin/boxery"), "runners", "once", "--repo", REPO] + (["--host", "vmhost"] if w.sshd else []) + list(args)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(w.path("laptop"))
@@ -53,6 +54,9 @@ class Terminal:
 
     def await_stage(self, word):
         return self.await_text(r"\[ *\d+\.\d s\] %s " % word)
+
+    def echoes(self):
+        return bool(termios.tcgetattr(self.fd)[3] & termios.ECHO)
 
     def type(self, text):
         os.write(self.fd, text.encode())
@@ -173,6 +177,24 @@ class There(Interrupts, Base):
         self.assertNotRegex(t.screen, SPIN)
         t.type("open sesame\n").await_stage("listening").press_ctrl_c()
         self.assertEqual(t.wait(), 130, t.screen)
+        self.clean()
+
+    def test_the_end_at_a_passphrase(self):
+        """ssh has turned the echo off; it is on again for whoever types next."""
+        key = self.w.path("tools/laptop_key")
+        subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "open sesame", "-f", key], check=True)
+        # No session leader, whose end would end ssh as well; and the real ssh, not what writes down its link.
+        self.w.write("tools/ssh", f"#!/bin/sh\nexec /usr/bin/ssh -F {self.w.path('tools/ssh_config')} \"$@\"\n")
+        self.w.write("bin/in-a-shell", f"#!/bin/sh\nboxery --host vmhost runners once --repo {REPO}\necho status $?\nsleep 60\n")
+        os.chmod(self.w.path("bin/in-a-shell"), 0o755)
+        t = Terminal(self.w, argv=[self.w.path("bin/in-a-shell")])
+        self.addCleanup(t.close)
+        t.await_text("Enter passphrase for key")
+        until(lambda: not t.echoes())
+        with open(f"/proc/{t.pid}/task/{t.pid}/children", encoding="ascii") as f:
+            os.kill(int(f.read().split()[0]), signal.SIGTERM)
+        t.await_text("status 130")
+        self.assertTrue(t.echoes())
         self.clean()
 
 
