@@ -10,8 +10,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* What gh takes a token from, and what would make it print more than it is asked for. */
+/* What gh takes a token from. */
 static const char *const token_variables[] = {"GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"};
+/* What makes gh colour its JSON, take a pipe for a terminal (and give a JIT config to a pager), or say more than it is asked for. */
+static const char *const show_variables[] = {"CLICOLOR_FORCE", "GH_FORCE_TTY", "GH_DEBUG", "DEBUG"};
 
 static int open_pipe(int ret[2], struct error *e)
 {
@@ -61,6 +63,8 @@ static void child(const char *const *argv, unsigned pipes, const struct plan *p)
 	become(p->err[1], STDERR_FILENO, NULL);
 	for (size_t i = 0; pipes & PROCESS_NO_TOKENS && i < ARRAY_SIZE(token_variables); i++)
 		(void)unsetenv(token_variables[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(show_variables); i++)
+		(void)unsetenv(show_variables[i]);
 	(void)execvp(argv[0], (char *const *)argv);
 	code = errno;
 	(void)!write(p->failed[1], &code, sizeof(code));

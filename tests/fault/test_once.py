@@ -44,6 +44,16 @@ class Good(OnceCase):
         self.assertEqual(o.wait(), 0, o.text())
         self.clean()
 
+    def test_a_gh_that_shows(self):
+        """What a person has set for gh at a terminal changes nothing here; a pager gets to see nothing."""
+        self.w.write("bin/pager", f"#!/bin/sh\ncat >>{self.w.path('laptop/paged')}\n")
+        os.chmod(self.w.path("bin/pager"), 0o755)
+        o = self.w.once("--idle-timeout", "1s", env={"CLICOLOR_FORCE": "1", "GH_FORCE_TTY": "80", "GH_DEBUG": "api", "DEBUG": "api",
+                                                     "GH_PAGER": self.w.path("bin/pager")})
+        self.assertEqual(o.wait(), 12, o.text())
+        self.assertFalse(os.path.exists(self.w.path("laptop/paged")))
+        self.clean()
+
     def test_organisation(self):
         self.emu.call("POST", "orgs", {"login": "octo", "groups": [{"name": "closed", "visibility": "all", "allows_public_repositories": False},
                                                                    {"name": "open", "visibility": "all", "allows_public_repositories": True}]})
