@@ -265,8 +265,8 @@ static int choose_scope(struct once *o, const char *repo, const char *org, struc
 		(void)place_of_folder(&place, &none);
 	if (r < 0)
 		return r;
-	/* GH_HOST is the person's own choice. */
-	if (place.hostname[0] && setenv("GH_HOST", place.hostname, 0) < 0)
+	/* GH_HOST is the person's own choice, and what is said with --repo even more so. */
+	if (place.hostname[0] && setenv("GH_HOST", place.hostname, repo != NULL) < 0)
 		return error_errno(e, errno, "cannot set GH_HOST");
 	o->plan.group_id = 1;
 	if (!org)

@@ -94,6 +94,9 @@ int place_of_url(const char *url, struct place *ret, struct error *e)
 	/* A name of the person's ssh configuration is none that gh knows. */
 	if (!str_starts(url, "http") && !strchr(p.hostname, '.'))
 		p.hostname[0] = '\0';
+	/* GitHub's names for git alone, ssh on port 443 and an old one for the web; gh takes them for another GitHub. */
+	if (str_equal(p.hostname, "ssh.github.com") || str_equal(p.hostname, "www.github.com"))
+		(void)str_copy(p.hostname, "github.com");
 	*ret = p;
 	return 0;
 }

@@ -161,6 +161,10 @@ class Refused(OnceCase):
         self.refuse(6, "no administrator", repo="octo/reader")
         self.refuse(2, "no git remote", repo=None)
 
+    def test_another_github(self):
+        """What is said with --repo is what is asked, whatever GH_HOST says."""
+        self.refuse(8, "https://127.0.0.1:1/", repo="127.0.0.1:1/" + REPO, env={"GH_HOST": self.emu.url.split("//")[1]})
+
     def test_login(self):
         self.w.login(None)
         # gh then asks github.com without a token; without a network that is no answer.

@@ -19,7 +19,8 @@ static void test_places(void **state)
 		{"https://github.com/o/r/", "github.com", "o/r"},
 		{"https://me:secret@ghe.example.com:8443/o/r.git", "ghe.example.com:8443", "o/r"},
 		{"git@github.com:o/r.git", "github.com", "o/r"},
-		{"ssh://git@ssh.github.com:443/o/r.git", "ssh.github.com", "o/r"},
+		{"ssh://git@ssh.github.com:443/o/r.git", "github.com", "o/r"},
+		{"https://www.github.com/o/r", "github.com", "o/r"},
 		{"work:o/r.git", "", "o/r"}, /* a name of ssh's configuration */
 		{"git@work:o/r", "", "o/r"},
 		{"https://github.com/o", NULL, NULL},
