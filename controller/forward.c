@@ -32,7 +32,7 @@ static int command_line(const char *const *args, size_t n, struct buf *line, str
 
 int forward_check_host(const char *host, struct error *e)
 {
-	if (host[0] == '-' || strlen(host) >= FORWARD_HOST_MAX)
+	if (!host[0] || host[0] == '-' || strlen(host) >= FORWARD_HOST_MAX)
 		return error_set(e, EINVAL, "--host '%.40s' is not a host name", host);
 	return 0;
 }

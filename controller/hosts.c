@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 
 #define FILE_NAME "controller.json"
-#define THIS_MACHINE "."
 
 static int folder_of(char dst[static PATH_MAX], struct error *e)
 {
@@ -93,11 +92,14 @@ int hosts_choose(const char *given, char dst[static FORWARD_HOST_MAX], struct er
 	json_t *document = NULL;
 	int r = 0;
 
+	/* A variable that is empty in somebody's script is no wish for the default. */
+	if (given && forward_check_host(given, e) < 0)
+		return -e->code;
 	if (!host || !host[0]) {
 		r = hosts_load(&document, e);
 		host = json_string_value(json_object_get(document, "default"));
 	}
-	if (r == 0 && (!host || str_equal(host, THIS_MACHINE)))
+	if (r == 0 && (!host || str_equal(host, HOSTS_THIS_MACHINE)))
 		dst[0] = '\0';
 	else if (r == 0)
 		r = forward_check_host(host, e) < 0 ? -e->code : str_copy_n(dst, FORWARD_HOST_MAX, host);

@@ -8,6 +8,8 @@
 #include "controller/forward.h"
 #include <jansson.h>
 
+#define HOSTS_THIS_MACHINE "."
+
 /* The document; an empty one when there is no file. */
 int hosts_load(json_t **ret, struct error *e);
 int hosts_save(json_t *document, struct error *e);

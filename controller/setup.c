@@ -65,6 +65,7 @@ static int greet(const char *host, json_t **ret, struct error *e)
 	CLEANUP(link_buffer_free) struct link_buffer in = LINK_BUFFER_INIT;
 	uint64_t until = clock_now_ms() + GREETING_MS;
 	enum link_type type = LINK_BEAT;
+	char text[LINK_TEXT_MAX];
 	int r = start(host, args, PROCESS_IN | PROCESS_OUT, &p, e);
 
 	while (r >= 0) {
@@ -87,8 +88,9 @@ static int greet(const char *host, json_t **ret, struct error *e)
 			continue;
 		if (type == LINK_HELLO)
 			return link_agree(*ret, "this boxery", "boxery on the host", e);
+		link_shown(*ret, "text", text, sizeof(text));
 		if (type == LINK_ERROR)
-			(void)error_set(e, EIO, "the host says: %.400s", link_text(*ret, "text"));
+			(void)error_set(e, EIO, "the host says: %s", text);
 		json_decref(*ret);
 		*ret = NULL;
 		r = type == LINK_ERROR ? -EIO : 1;
@@ -96,16 +98,13 @@ static int greet(const char *host, json_t **ret, struct error *e)
 	return r;
 }
 
-static int remember(const char *host, const json_t *hello, bool is_default, struct error *e)
+static int remember(const char *host, const char *version, const char *arch, bool is_default, struct error *e)
 {
 	json_t *document = NULL, *hosts;
-	char version[32], arch[16];
 	int r = hosts_load(&document, e);
 
 	if (r < 0)
 		return r;
-	link_shown(hello, "version", version, sizeof(version));
-	link_shown(hello, "arch", arch, sizeof(arch));
 	hosts = json_object_get(document, "hosts");
 	if (!json_is_object(hosts)) {
 		hosts = json_object();
@@ -153,21 +152,31 @@ static int look(const char *host, bool is_default, struct error *e)
 {
 	static const char *const doctor[] = {"doctor", NULL};
 	CLEANUP(process_free) struct process p = PROCESS_INIT;
+	const char *address = str_equal(host, HOSTS_THIS_MACHINE) ? "" : host;
+	char version[32], arch[16];
 	json_t *hello = NULL;
 	int status;
 
-	if (forward_check_host(host, e) < 0 || greet(host, &hello, e) < 0) {
+	if (forward_check_host(host, e) < 0 || greet(address, &hello, e) < 0) {
 		json_decref(hello);
 		return fail(e);
 	}
-	(void)printf("%s: boxery %s, %s\n", host, link_text(hello, "version"), link_text(hello, "arch"));
-	if (!str_equal(link_text(hello, "version"), forward_version()))
+	link_shown(hello, "version", version, sizeof(version));
+	link_shown(hello, "arch", arch, sizeof(arch));
+	(void)printf("%s: boxery %s, %s\n", host, version, arch);
+	if (!str_equal(version, forward_version()))
 		(void)printf("%s: this is boxery %s; both speak protocol %d, so they work together\n", host, forward_version(), LINK_PROTOCOL);
-	status = remember(host, hello, is_default, e) < 0 ? fail(e) : EXIT_STATUS_OK;
+	status = remember(host, version, arch, is_default, e) < 0 ? fail(e) : EXIT_STATUS_OK;
 	json_decref(hello);
-	if (status == EXIT_STATUS_OK && start(host, doctor, 0, &p, e) < 0)
+	if (status != EXIT_STATUS_OK)
+		return status;
+	if (start(address, doctor, 0, &p, e) < 0)
 		return fail(e);
-	return status == EXIT_STATUS_OK ? status_of(&p, DOCTOR_MS) : status;
+	status = status_of(&p, DOCTOR_MS);
+	if (status >= 0)
+		return status;
+	(void)error_set(e, ETIMEDOUT, "its doctor does not come to an end");
+	return fail(e);
 }
 
 int setup(int argc, char **argv)
@@ -178,7 +187,7 @@ int setup(int argc, char **argv)
 		{"forget", OPTION_FLAG, &drop, NULL, "forget this host", 0, 0},
 	};
 	const struct cli_usage usage = {"boxery setup", "[HOST]",
-			"Looks whether HOST (what ssh calls it) can be reached and has a boxery that fits, runs its doctor, and remembers it.\n"
+			"Looks whether HOST (what ssh calls it; . is this machine) can be reached and has a boxery that fits, runs its doctor, and remembers it.\n"
 			"Without HOST: lists what is remembered; * marks the default.",
 			options, ARRAY_SIZE(options), 0, 1};
 	struct error e = ERROR_INIT;

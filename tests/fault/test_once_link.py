@@ -92,6 +92,9 @@ class Ssh(Base):
                                text=True, timeout=60, check=False)
             self.assertEqual(r.returncode, status, r.stdout + r.stderr)
             return r.stdout + r.stderr
+        for name in ("", "-oProxyCommand=x"):
+            for args in (("setup", "--", name), ("--host", name, "ls"), ("--host=" + name, "ls")):
+                self.assertIn("is not a host name", boxery(*args, status=2))
         self.assertRegex(boxery("setup", "vmhost"), r"vmhost: boxery \S+, (x64|arm64)\n")
         self.assertRegex(boxery("setup"), r"^\* vmhost +boxery ")
         self.assertIn("one", boxery("ls"))  # the default host from now on
@@ -496,9 +499,22 @@ class BadHosts(Base):
         self.w.write("bin/" + name, f"#!/bin/sh\ncat {self.w.path('answer')}\nread line\nsleep 0.2\nexit 0\n")
         os.chmod(self.w.path("bin", name), 0o755)
 
+    def setup_here(self):
+        return subprocess.run([self.w.path("bin/boxery"), "setup", "."], env=self.w.laptop, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=60, check=False)
+
+    def test_a_version_that_draws(self):
+        self.play(json.dumps({"type": "hello", "protocol": 1, "oldest": 1, "version": "\x1b]0;mine\x07", "arch": "\x1b[2J"}).encode() + b"\n")
+        r = self.setup_here()
+        self.assertIn(".: boxery \\x1b]0;mine\\x07, \\x1b[2J\n", r.stdout)
+
     def test_what_they_say(self):
         for name, (text, status) in HOSTS.items():
             self.play(text)
+            if text.endswith((b"\n", b"x")):  # the others are waited for
+                r = self.setup_here()
+                self.assertNotEqual(r.returncode, 0, name)
+                self.assertNotIn("\x1b", r.stdout + r.stderr)
             o = self.w.once()
             self.assertEqual(o.wait(), status, (name, o.text()))
             self.assertNotIn("\x1b", o.text())
