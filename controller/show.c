@@ -2,12 +2,15 @@
 #include "base/str.h"
 #include "controller/clock.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TEXT_MAX 700
 #define TURN_MS 100 /* of the spinner */
+#define PATIENCE_MS 1000 /* with whoever reads the runner's lines */
 
 static bool spinning;
 
@@ -74,7 +77,14 @@ void show_note(const struct run *r, const char *format, ...)
 	(void)fprintf(stderr, " %s\n", text);
 }
 
-void show_output(const struct run *r, const char *text)
+static bool is_taken(int fd, int within_ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	return poll(&p, 1, within_ms) > 0;
+}
+
+static void output(const struct run *r, const char *text)
 {
 	if (r->plan->json) {
 		json_line(r, "output", json_pack("{s:s}", "text", text));
@@ -85,6 +95,27 @@ void show_output(const struct run *r, const char *text)
 		(void)printf("#%-2u ", r->number);
 	(void)printf("| %s\n", text);
 	(void)fflush(stdout);
+}
+
+/*
+ * A reader that stands still (a pager, Ctrl-S) must not stop the heartbeats, since after two minutes without one the host takes the VM
+ * back: after a moment lines are left out until it goes on.
+ */
+void show_output(const struct run *r, const char *text)
+{
+	static unsigned left_out;
+	char note[64];
+
+	if (!is_taken(STDOUT_FILENO, left_out ? 0 : PATIENCE_MS)) {
+		left_out++;
+		return;
+	}
+	if (left_out) {
+		(void)str_format(note, "(%u lines left out)", left_out);
+		output(r, note);
+	}
+	left_out = 0;
+	output(r, text);
 }
 
 void show_result(const struct run *r)
@@ -125,7 +156,7 @@ void show_spinner(const struct run *runs, unsigned n)
 		if (!first && runs[i].state != RUN_DONE)
 			first = &runs[i];
 	}
-	if (!first || (spinning && clock_now_ms() - drawn_ms < TURN_MS))
+	if (!first || (spinning && clock_now_ms() - drawn_ms < TURN_MS) || !is_taken(STDERR_FILENO, 0))
 		return;
 	drawn_ms = clock_now_ms();
 	(void)fprintf(stderr, "\r\x1b[K%c [%6.1f s] %s", marks[turn++ % 4], (double)(drawn_ms - first->plan->began_ms) / 1000,

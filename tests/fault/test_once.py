@@ -54,6 +54,23 @@ class Good(OnceCase):
         self.assertFalse(os.path.exists(self.w.path("laptop/paged")))
         self.clean()
 
+    def test_a_reader_that_stands_still(self):
+        """As of a pager: what the runner prints is left out, and everything else goes on."""
+        p = subprocess.Popen([self.w.path("bin/boxery"), "runners", "once", "--repo", REPO, "--follow", "--idle-timeout", "4s"], env=self.w.laptop,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.w.path("laptop"))
+        self.w.started.append(p)
+        until(lambda: self.w.state("one") in ("DELIVERED", "BUSY"))
+        time.sleep(0.5)
+        with open(self.w.path("images/console/one.log"), "ab") as console:
+            for _ in range(700):
+                console.write(b"flood " * 60 + b"\n")
+        self.assertEqual(p.wait(30), 12)
+        text = p.stdout.read()
+        self.assertGreater(len(text), 50000)
+        self.assertIn(b" result ", text)
+        self.assertIn(b" reset ", text)
+        self.clean()
+
     def test_organisation(self):
         self.emu.call("POST", "orgs", {"login": "octo", "groups": [{"name": "closed", "visibility": "all", "allows_public_repositories": False},
                                                                    {"name": "open", "visibility": "all", "allows_public_repositories": True}]})
