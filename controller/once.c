@@ -10,6 +10,7 @@
 #include "controller/place.h"
 #include "controller/show.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -281,6 +282,21 @@ static int choose_scope(struct once *o, const char *repo, const char *org, struc
 	return 0;
 }
 
+/* As in runners.yaml. What is no text would be left out of the request, and jobs of other labels come then. */
+static int take_labels(struct plan *p, const struct option_list *labels, struct error *e)
+{
+	static_assert(OPTION_LIST_MAX <= RUN_LABELS_MAX, "a label that is given has a place");
+	for (size_t i = 0; i < labels->n; i++) {
+		const char *label = labels->items[i];
+
+		for (const char *c = label; *c; c++)
+			if (*c <= 0x20 || *c >= 0x7f || *c == '"' || *c == '\\')
+				return error_set(e, EINVAL, "--label: only printable ASCII without space, quote, backslash");
+		p->labels[p->n_labels++] = label;
+	}
+	return 0;
+}
+
 static int status_of(const struct once *o)
 {
 	for (unsigned i = 0; i < o->plan.count; i++)
@@ -332,11 +348,9 @@ int once(const char *host, int argc, char **argv)
 	if (repo && org)
 		(void)error_set(&e, EINVAL, "--repo and --org exclude each other");
 	link_wipe_memory();
-	if (e.code || name_check(p->pool, "pool name", &e) < 0 || hosts_choose(host, o.host, &e) < 0 || choose_scope(&o, repo, org, &e) < 0 ||
-			catch_signals(&e) < 0)
+	if (e.code || take_labels(p, &labels, &e) < 0 || name_check(p->pool, "pool name", &e) < 0 || hosts_choose(host, o.host, &e) < 0 ||
+			choose_scope(&o, repo, org, &e) < 0 || catch_signals(&e) < 0)
 		return fail(&e);
-	for (size_t i = 0; i < labels.n; i++)
-		p->labels[p->n_labels++] = labels.items[i];
 	p->host = o.host;
 	p->count = (unsigned)count;
 	p->terminal = isatty(STDERR_FILENO) && !p->json;
