@@ -12,6 +12,8 @@
 #include "controller/once.h"
 #include "controller/setup.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,11 +95,24 @@ static int run_runners(const char *given, size_t k, int argc, char **argv)
 	return EXIT_STATUS_USAGE;
 }
 
+/* Else a pipe to a child becomes its standard error, or what is printed goes into one. */
+static int fill_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	return fd < 0 ? -errno : close(fd);
+}
+
 int main(int argc, char **argv)
 {
 	const char *host = NULL;
 	int i = 1;
 
+	if (fill_standard_fds() < 0)
+		return EXIT_STATUS_FAILED;
 	if (i < argc && (str_equal(argv[i], "--help") || str_equal(argv[i], "-h"))) {
 		usage(stdout);
 		return EXIT_STATUS_OK;

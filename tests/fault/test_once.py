@@ -54,6 +54,14 @@ class Good(OnceCase):
         self.assertFalse(os.path.exists(self.w.path("laptop/paged")))
         self.clean()
 
+    def test_closed_standard_fds(self):
+        """As of a daemon's: nothing of the link takes their place."""
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+            p = subprocess.run(["sh", "-c", f"exec {closed}; exec boxery runners once --repo {REPO} --idle-timeout 1s --follow"], env=self.w.laptop,
+                               cwd=self.w.path("laptop"), capture_output=True, timeout=60, check=False)
+            self.assertEqual(p.returncode, 12, (closed, p.stdout, p.stderr))
+            self.clean()
+
     def test_a_reader_that_stands_still(self):
         """As of a pager: what the runner prints is left out, and everything else goes on."""
         p = subprocess.Popen([self.w.path("bin/boxery"), "runners", "once", "--repo", REPO, "--follow", "--idle-timeout", "4s"], env=self.w.laptop,
