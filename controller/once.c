@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define TICK_MS 200        /* also: how late a clock that jumped is noticed */
 #define GREETING_AT_ONCE 4 /* sshd refuses more that have not logged in yet */
@@ -250,6 +251,14 @@ static void loop(struct once *o)
 	gh_free(&o->gh);
 }
 
+/* GitHub does not tell upper and lower case apart. */
+static bool is_of(const char *repository, const char *org)
+{
+	size_t len = strlen(org);
+
+	return strncasecmp(repository, org, len) == 0 && repository[len] == '/';
+}
+
 static int choose_scope(struct once *o, const char *repo, const char *org, struct error *e)
 {
 	struct place place = {0};
@@ -262,8 +271,8 @@ static int choose_scope(struct once *o, const char *repo, const char *org, struc
 		r = place_of_name(repo, &place, e);
 	else if (!org)
 		r = place_of_folder(&place, e);
-	else
-		(void)place_of_folder(&place, &none);
+	else if (place_of_folder(&place, &none) == 0 && !is_of(place.scope, org))
+		place = (struct place){0}; /* what this folder is of says nothing about that organisation */
 	if (r < 0)
 		return r;
 	/* GH_HOST is the person's own choice, and what is said with --repo even more so. */
@@ -277,8 +286,7 @@ static int choose_scope(struct once *o, const char *repo, const char *org, struc
 	(void)str_copy(o->plan.scope, org);
 	(void)str_format(o->plan.base, "orgs/%s", org);
 	/* In which of its repositories the job runs only a guess can tell; this folder's is a good one. */
-	if (str_starts(place.scope, org) && place.scope[strlen(org)] == '/')
-		(void)str_copy(o->plan.repo, place.scope);
+	(void)str_copy(o->plan.repo, place.scope);
 	return 0;
 }
 

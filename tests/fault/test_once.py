@@ -93,6 +93,16 @@ class Good(OnceCase):
         self.assertEqual(o.wait(), 15, o.text())
         self.assertEqual(o.result()[0]["outcome"], "unknown")
         self.clean()
+        # Unless it was one of this folder's repository; a folder of somewhere else counts for nothing, its GitHub neither.
+        git = ["git", "-C", self.w.path("laptop")]
+        subprocess.run(["git", "init", "-q", self.w.path("laptop")], check=True)
+        for url, status in (("https://127.0.0.1:1/else/where", 15), (self.emu.url + "/" + REPO + ".git", 0)):
+            subprocess.run([*git, "config", "remote.origin.url", url], check=True)
+            o = self.w.once("--org", "Octo", "--group", "closed", repo=None)
+            o.await_word("listening")
+            self.emu.job(REPO, LABELS, "sleep 1")
+            self.assertEqual(o.wait(), status, o.text())
+            self.clean()
 
 
 class Canaries(OnceCase):
