@@ -275,6 +275,9 @@ static int choose_scope(struct once *o, const char *repo, const char *org, struc
 		place = (struct place){0}; /* what this folder is of says nothing about that organisation */
 	if (r < 0)
 		return r;
+	/* A remote may be anybody's. A token of the environment goes to whatever host is asked; a login of gh only where it belongs. */
+	if (!repo && place.hostname[0] && !getenv("GH_HOST") && (unsetenv("GH_ENTERPRISE_TOKEN") < 0 || unsetenv("GITHUB_ENTERPRISE_TOKEN") < 0))
+		return error_errno(e, errno, "cannot leave a token out");
 	/* GH_HOST is the person's own choice, and what is said with --repo even more so. */
 	if (place.hostname[0] && setenv("GH_HOST", place.hostname, repo != NULL) < 0)
 		return error_errno(e, errno, "cannot set GH_HOST");

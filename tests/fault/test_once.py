@@ -40,8 +40,11 @@ class Good(OnceCase):
         subprocess.run(["git", "init", "-q", self.w.path("laptop")], check=True)
         subprocess.run(["git", "-C", self.w.path("laptop"), "remote", "add", "origin", url], check=True)
         self.emu.job(REPO, LABELS, "true")
-        o = self.w.once(repo=None)
+        # A token that is for another host does not go to whatever host the remote is of.
+        o = self.w.once(repo=None, env={"GH_ENTERPRISE_TOKEN": "gho_elsewhere", "GITHUB_ENTERPRISE_TOKEN": "gho_elsewhere"})
         self.assertEqual(o.wait(), 0, o.text())
+        self.clean()
+        self.assertEqual(self.w.once(repo=None, env={"GH_ENTERPRISE_TOKEN": "gho_elsewhere", "GH_HOST": self.emu.url.split("//")[1]}).wait(), 6)
         self.clean()
 
     def test_a_gh_that_shows(self):
