@@ -105,7 +105,7 @@ int place_of_folder(struct place *ret, struct error *e)
 {
 	static const char *const argv[] = {"git", "config", "--get", "remote.origin.url", NULL};
 	char url[URL_MAX];
-	int r = process_capture(argv, GIT_TIMEOUT_MS, url, sizeof(url), e);
+	int r = process_capture(argv, PROCESS_ERR, GIT_TIMEOUT_MS, url, sizeof(url), e);
 
 	if (r != 0)
 		return error_set(e, EINVAL, "--repo OWNER/REPO is missing, and this folder has no git remote 'origin'");

@@ -151,13 +151,13 @@ void process_free(struct process *p)
 	*p = PROCESS_INIT;
 }
 
-int process_capture(const char *const *argv, int timeout_ms, char *dst, size_t size, struct error *e)
+int process_capture(const char *const *argv, unsigned pipes, int timeout_ms, char *dst, size_t size, struct error *e)
 {
 	CLEANUP(process_free) struct process p = PROCESS_INIT;
 	uint64_t until = clock_now_ms() + (uint64_t)timeout_ms;
 	struct pollfd f;
 	size_t len = 0;
-	int r = process_start(argv, PROCESS_OUT | PROCESS_ERR, &p, e);
+	int r = process_start(argv, pipes | PROCESS_OUT, &p, e);
 
 	if (r < 0)
 		return r;

@@ -30,6 +30,9 @@ struct process {
 int process_start(const char *const *argv, unsigned pipes, struct process *ret, struct error *e);
 bool process_reap(struct process *p); /* true when it has ended, now or before, or never was */
 void process_free(struct process *p); /* closes the pipes; ends and reaps what still runs */
-/* Runs it to its end and takes what it prints, at most size - 1 bytes; its exit status, or an error. For quick local ones. */
-int process_capture(const char *const *argv, int timeout_ms, char *dst, size_t size, struct error *e);
+/*
+ * Runs it to its end and takes what it prints, at most size - 1 bytes; its exit status, or an error. PROCESS_ERR: what it says besides
+ * is nobody's business. For quick ones that say little.
+ */
+int process_capture(const char *const *argv, unsigned pipes, int timeout_ms, char *dst, size_t size, struct error *e);
 #endif

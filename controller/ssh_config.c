@@ -47,7 +47,7 @@ static int ask(const char *host, json_t **ret, struct error *e)
 	int r = text ? forward_command(host, false, args, argv, &line, e) : error_set(e, ENOMEM, "no memory for a list");
 
 	if (r == 0)
-		r = process_capture(argv, LIST_MS, text, LIST_MAX, e);
+		r = process_capture(argv, PROCESS_NO_TOKENS, LIST_MS, text, LIST_MAX, e);
 	if (r < 0)
 		return r;
 	if (r > 0)

@@ -107,10 +107,17 @@ class Ssh(Base):
         for words in ("Host one.boxery", "HostKeyAlias one", "ProxyJump vmhost", "StrictHostKeyChecking yes",
                       "KnownHostsCommand /usr/bin/env ssh -T -- vmhost boxery-host known-hosts %H"):
             self.assertIn(words, config)
+        # ssh reads it, and finds the VM by way of the host.
+        self.w.write("laptop/config", config)
+        got = subprocess.run(["/usr/bin/ssh", "-G", "-F", self.w.path("laptop/config"), "one.boxery"], capture_output=True, text=True, check=True).stdout
+        for words in ("user root", "hostkeyalias one", "proxyjump vmhost", "stricthostkeychecking true", "globalknownhostsfile /dev/null",
+                      "knownhostscommand /usr/bin/env ssh -T -- vmhost boxery-host known-hosts %H"):
+            self.assertIn(words + "\n", got)
         self.clean()
         self.w.sshd.terminate()
         self.w.sshd.wait()
         self.assertIn("vmhost cannot be reached", boxery("setup", "vmhost", status=8))
+        self.assertIn("Connection refused", boxery("ssh-config", status=8))
         boxery("setup", "--forget", "vmhost")
         self.assertEqual(boxery("setup"), "")
 
