@@ -209,6 +209,8 @@ void run_poll(struct run *r, struct poller *p)
 
 void run_interrupt(struct run *r)
 {
+	uint64_t now = clock_now_ms();
+
 	r->interrupts++;
 	switch (r->state) {
 	case RUN_NEW:
@@ -235,7 +237,7 @@ void run_interrupt(struct run *r)
 			run_end(r, r->result, true, EXIT_STATUS_INTERRUPTED, "interrupted again: the VM is taken back");
 		return;
 	case RUN_ENDING:
-		show_note(r, "tidying up; this does not take long");
+		show_note(r, "tidying up; this ends within %u seconds at the latest", r->due_ms > now ? (unsigned)((r->due_ms - now) / 1000) + 1 : 1);
 		return;
 	case RUN_DONE:
 	case RUN_STATE_COUNT:

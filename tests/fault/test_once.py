@@ -421,7 +421,10 @@ class Interrupted(OnceCase):
         o.process.send_signal(signal.SIGINT)
         until(lambda: "a job is running" in o.text(), 20)
         o.process.send_signal(signal.SIGINT)
+        until(lambda: "the VM is taken back" in o.text(), 20)
+        o.process.send_signal(signal.SIGINT)
         self.assertEqual(o.wait(), 130, o.text())
+        self.assertRegex(o.text(), r"this ends within (300|29\d) seconds at the latest")
         self.clean(registered=1)
 
 
