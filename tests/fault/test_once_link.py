@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """boxery runners once over a real ssh to a real sshd, its link recorded; everything on the way is killed at every stage, frozen,
 or says what it must not. After each the VM is clean again and the secrets are where they belong."""
+import pwd
 import tempfile
 
 from once_world import BUILD, LABELS, REPO, TOKEN, OnceCase, json, main, os, signal, subprocess, threading, time, until
@@ -120,6 +121,46 @@ class Ssh(Base):
         self.assertIn("Connection refused", boxery("ssh-config", status=8))
         boxery("setup", "--forget", "vmhost")
         self.assertEqual(boxery("setup"), "")
+
+    def test_what_is_passed_on(self):
+        """Words, streams and the exit status are those of boxery-host, whatever the words are."""
+        os.unlink(self.w.path("bin/boxery-host"))
+        self.w.write("bin/boxery-host", "#!/usr/bin/python3\nimport json, sys\nprint(json.dumps([sys.argv[1:], sys.stdin.read()]))\n"
+                     "print('aside', file=sys.stderr)\nsys.exit(37)\n")
+        os.chmod(self.w.path("bin/boxery-host"), 0o755)
+        words = ["", "a b", "it's", "''", '"', "$(touch x)", "`id`", "a\nb\n", "\\", "-oProxyCommand=x", "--", "*", "~", "!!", "\u00e4\x1b[1m", "#", ";", "a=b"]
+        r = subprocess.run([self.w.path("bin/boxery"), "--host", "vmhost", "pool", "show", *words], env=self.w.laptop, input="in", capture_output=True,
+                           text=True, timeout=60, check=False)
+        self.assertEqual((r.returncode, json.loads(r.stdout), r.stderr), (37, [["pool", "show", *words], "in"], "aside\n"))
+        r = subprocess.run([self.w.path("bin/boxery"), "--host", "vmhost", "pool", "x" * 70000], env=self.w.laptop, capture_output=True, text=True,
+                           timeout=60, check=False)
+        self.assertEqual(r.returncode, 2)
+        self.assertIn("longer than 65536 bytes", r.stderr)
+
+    def test_the_key_of_a_vm(self):
+        """By what ssh-config prints: the host is asked for the VM's key at each connection, and no other is taken. The VM is this sshd."""
+        w = self.w
+        os.unlink(w.path("bin/boxery-host"))
+        w.write("list", json.dumps({"vms": [{"name": "one", "address": "127.99.0.1"}, {"name": "x\nProxyCommand y", "address": "127.0.0.1"},
+                                            {"name": "two", "address": "1\n\tProxyCommand y"}, {"name": "three", "address": "-oProxyCommand"}]}))
+        w.write("bin/boxery-host", f"#!/bin/sh\necho \"$*\" >>{w.path('asked')}\ncase $1 in ls) cat {w.path('list')};; *) cat {w.path('key')};; esac\n")
+        os.chmod(w.path("bin/boxery-host"), 0o755)
+        config = subprocess.run([w.path("bin/boxery"), "--host", "vmhost", "ssh-config"], env=w.laptop, capture_output=True, text=True, check=True).stdout
+        self.assertEqual([x for x in config.split("\n") if "Host " in x or "ProxyCommand" in x], ["Host one.boxery"])
+        w.write("laptop/config", config)
+        for name, status in (("host_key", 0), ("laptop_key", 255), (None, 255), ("host_key", 0)):
+            key = ""
+            if name:
+                with open(w.path("tools", name + ".pub"), encoding="ascii") as f:
+                    key = "one " + " ".join(f.read().split()[:2]) + "\n"
+            w.write("key", key)
+            r = subprocess.run(["/usr/bin/ssh", "-F", w.path("laptop/config"), "-p", "2222", "-l", pwd.getpwuid(os.getuid()).pw_name, "-i",
+                                w.path("tools/laptop_key"), "-o", "ProxyJump=none", "-o", "BatchMode=yes", "one.boxery", "true"], env=w.laptop,
+                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(r.returncode, status, (name, r.stderr))
+            self.assertEqual("Host key verification failed" in r.stderr, status == 255, r.stderr)
+        with open(w.path("asked"), encoding="ascii") as f:
+            self.assertLessEqual({"ls --json", "known-hosts one"}, set(f.read().splitlines()))
 
     def test_kill_boxery(self):
         for word in STAGES:
