@@ -10,8 +10,6 @@
 #include <string.h>
 
 #define GREETING_MS 60000   /* a person may have to type a passphrase; ssh has its own limits */
-#define DELIVERING_MS 240000 /* above the keeper's */
-#define STOPPING_MS 60000
 #define ENDING_MS 300000    /* then whatever is not tidy is left, and said */
 #define CLOSING_MS 5000
 
@@ -62,9 +60,9 @@ void run_start(struct run *r)
 void run_go(struct run *r)
 {
 	const struct plan *p = r->plan;
-	uint64_t ttl = p->idle_ms + p->job_ms + RUN_STARTING_MS + DELIVERING_MS + ENDING_MS;
+	uint64_t ttl = p->idle_ms + p->job_ms + RUN_STARTING_MS + RUN_DELIVERING_MS + ENDING_MS;
 
-	run_enter(r, RUN_LEASING, p->wait_ms + DELIVERING_MS);
+	run_enter(r, RUN_LEASING, p->wait_ms + RUN_DELIVERING_MS);
 	run_send(r, LINK_LEASE, json_pack("{s:s,s:s,s:I,s:I,s:b}", "pool", p->pool, "scope", p->scope, "wait_ms", (json_int_t)p->wait_ms,
 			"ttl_ms", (json_int_t)ttl, "follow", p->follow));
 }

@@ -18,6 +18,11 @@
 #define RUN_BASE_MAX 160
 #define RUN_STARTING_MS 180000 /* a runner that GitHub has not seen by then never comes */
 
+#define RUN_DELIVERING_MS 240000 /* above the keeper's */
+#define RUN_STOPPING_MS 60000
+#define RUN_RUNNING_RUNS 40 /* so many runs of workflows are looked through: those in progress, */
+#define RUN_LATEST_RUNS 20  /* then the latest */
+
 /* What a run comes to, in the words of the lease's outcome on the host. */
 enum result {
 	RESULT_UNKNOWN, /* not found out, or GitHub did not confirm it */
@@ -109,7 +114,7 @@ struct run {
 	unsigned failures, asked_by_name, refused, rounds;
 	bool online, busy, hint_running, listened;
 	/* the job */
-	uint64_t job_id, runs[60], busy_ms;
+	uint64_t job_id, runs[RUN_RUNNING_RUNS + RUN_LATEST_RUNS], busy_ms;
 	size_t n_runs, next_run;
 	enum { SEARCH_NONE, SEARCH_RUNNING, SEARCH_LATEST, SEARCH_JOBS, SEARCH_OVER } search;
 	char job[RUN_JOB_MAX], hint[RUN_JOB_MAX];

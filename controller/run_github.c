@@ -67,7 +67,7 @@ static void deliver(struct run *r, const struct gh_answer *a)
 		run_end(r, RESULT_MINT_FAILED, true, -1, "GitHub's answer has no JIT config");
 		return;
 	}
-	run_enter(r, RUN_DELIVERING, 240000);
+	run_enter(r, RUN_DELIVERING, RUN_DELIVERING_MS);
 	run_send(r, LINK_DELIVER, json_pack("{s:I,s:O}", "runner_id", (json_int_t)r->runner_id, "jit", jit));
 }
 
@@ -236,7 +236,7 @@ void run_stop(struct run *r, const char *why)
 {
 	if (why) {
 		show_note(r, "%s", why);
-		run_enter(r, RUN_STOPPING, 60000);
+		run_enter(r, RUN_STOPPING, RUN_STOPPING_MS);
 	}
 	if (!gh_busy(&r->gh))
 		(void)run_ask(r, "DELETE", on_stopped, NULL, "%s/actions/runners/%" PRIu64, r->plan->base, r->runner_id);

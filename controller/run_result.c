@@ -14,8 +14,6 @@
 #define PATIENCE_DIED_MS 10000  /* GitHub gives a job up ten minutes later; that is not waited for */
 #define PATIENCE_NO_JOB_MS 4000 /* nothing speaks for a job */
 #define AGAIN_MS 2000
-#define RUNNING_RUNS 40
-#define LATEST_RUNS 20
 
 static enum result of_conclusion(const char *conclusion)
 {
@@ -125,13 +123,13 @@ void run_find_job(struct run *r)
 	case SEARCH_NONE:
 		r->n_runs = r->next_run = 0;
 		r->search = SEARCH_RUNNING;
-		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?status=in_progress&per_page=%d", repo, RUNNING_RUNS);
+		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?status=in_progress&per_page=%d", repo, RUN_RUNNING_RUNS);
 		return;
 	case SEARCH_RUNNING:
-		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?status=in_progress&per_page=%d", repo, RUNNING_RUNS);
+		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?status=in_progress&per_page=%d", repo, RUN_RUNNING_RUNS);
 		return;
 	case SEARCH_LATEST:
-		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?per_page=%d", repo, LATEST_RUNS);
+		(void)run_ask(r, "GET", on_runs, NULL, "repos/%s/actions/runs?per_page=%d", repo, RUN_LATEST_RUNS);
 		return;
 	case SEARCH_JOBS:
 		if (r->next_run < r->n_runs) {
