@@ -72,10 +72,21 @@ class Guests(threading.Thread):
             self.seen = len(lines)
             time.sleep(0.05)
 
+    def registration(self, name, generation):
+        """Asked of the keeper, which may just have been killed; a guest does not need it for what it has."""
+        end = time.monotonic() + 30
+        while True:
+            try:
+                return self.w.runner_of(name)
+            except OSError:
+                if self.over or self.w.running(name) != generation or time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
+
     def one(self, name):
         generation = self.w.running(name)
         try:
-            runner = self.w.runner_of(name)
+            runner = self.registration(name, generation)
             with open(self.w.path("images/console", name + ".log"), "ab") as console:
                 p = subprocess.Popen([os.path.join(self.w.runner_home(name), "bin/Runner.Listener"), "run"], cwd="/", stdin=subprocess.DEVNULL,
                                      stdout=console, stderr=console, start_new_session=True,
