@@ -16,6 +16,8 @@ static const char *const config_names[] = {
 	"host.env", "runners.yaml", "runners.env", "github-app.pem", "host-keys", NULL};
 static const char *const state_names[] = {
 	"boxery.db*", "delivery-key*", "admin-key*", "keeper.log*", "runners-paused", "logs", NULL};
+/* Alone it keeps a keeper from starting, and one is needed to go on after this was cut off. */
+#define BEFORE_OTHERS "boxery.db.last-good"
 static const char *const runtime_names[] = {
 	"keeper.sock", "keeper.lock", "runners.sock", "runners.lock", "known-hosts-*", NULL};
 static const char *const image_names[] = {
@@ -161,6 +163,8 @@ static int walk_ours(const struct hostconf *conf, enum remains_folder which, boo
 		return error_errno(e, errno, "cannot list %s", w.path);
 	(void)TAKE_FD(fd);
 	w.device = st.st_dev;
+	if (remove && which == REMAINS_STATE)
+		r = walk_entry(&w, dirfd(d), BEFORE_OTHERS, 0, e);
 	while (r == 0 && (entry = readdir(d))) {
 		if (is_dots(entry->d_name))
 			continue;
