@@ -35,7 +35,12 @@ int result_exit_status(enum result v)
 
 int run_exit_status(const struct run *r)
 {
-	return r->status >= 0 ? r->status : result_exit_status(r->result);
+	if (r->status >= 0)
+		return r->status;
+	/* Asked to delete the runner, GitHub may be overtaken by the runner's own end. */
+	if (r->interrupts && (r->result == RESULT_NO_JOB || r->result == RESULT_NEVER_CONNECTED))
+		return EXIT_STATUS_INTERRUPTED;
+	return result_exit_status(r->result);
 }
 
 void run_init(struct run *r, const struct plan *plan, unsigned number)
