@@ -169,6 +169,17 @@ class Adopt(Case):
         self.edit("INSERT INTO events (vm_id, wall_us, boot_us, vm, lease, generation, kind, text, took_us)"
                   " SELECT vm_id, 1, 1, vm, lease, generation, ?, '', 0 FROM events WHERE lease = ? LIMIT 1", "\u00e9" * 31, lease)
 
+    def start_unreadable(self):
+        """A keeper that finds a VM whose delivery it cannot read back; returns the lease."""
+        w = self.w.start()
+        w.pool_vm("one")
+        lease = w.lease()["lease"]
+        w.deliver(lease)
+        w.kill()
+        self.unreadable_event(lease)
+        w.start()
+        return lease
+
     def test_delivery_that_cannot_be_read_back(self):
         """Nobody can say whether its guest has the secret: not kept for ever."""
         w = self.w.start()
@@ -187,13 +198,8 @@ class Adopt(Case):
         self.assertEqual((w.state("two"), w.running("two")), ("DELIVERED", 1))
 
     def test_delivery_that_can_be_read_later(self):
-        w = self.w.start()
-        w.pool_vm("one")
-        lease = w.lease()["lease"]
-        w.deliver(lease)
-        w.kill()
-        self.unreadable_event(lease)
-        w.start()
+        self.start_unreadable()
+        w = self.w
         until(lambda: "the history of its delivery cannot be read" in w.log())
         w.kill()
         self.edit("DELETE FROM events WHERE took_us = 0 AND wall_us = 1")
@@ -202,13 +208,8 @@ class Adopt(Case):
         self.assertEqual((w.state("one"), w.running("one")), ("DELIVERED", 1))
 
     def test_job_that_runs_says_that_it_was_delivered(self):
-        w = self.w.start()
-        w.pool_vm("one")
-        lease = w.lease()["lease"]
-        w.deliver(lease)
-        w.kill()
-        self.unreadable_event(lease)
-        w.start()
+        lease = self.start_unreadable()
+        w = self.w
         w.call("JOB_SEEN", lease=lease, text="build")
         time.sleep(0.8)
         self.assertEqual((w.state("one"), w.running("one")), ("BUSY", 1))

@@ -147,18 +147,19 @@ class Ssh(Base):
         os.chmod(w.path("bin/boxery-host"), 0o755)
         config = subprocess.run([w.path("bin/boxery"), "--host", "vmhost", "ssh-config"], env=w.laptop, capture_output=True, text=True, check=True).stdout
         self.assertEqual([x for x in config.split("\n") if "Host " in x or "ProxyCommand" in x], ["Host one.boxery"])
-        w.write("laptop/config", config)
+        w.write("laptop/config", "Include " + w.path("tools/ssh_config") + "\n" + config)
         for name, status in (("host_key", 0), ("laptop_key", 255), (None, 255), ("host_key", 0)):
             key = ""
             if name:
                 with open(w.path("tools", name + ".pub"), encoding="ascii") as f:
                     key = "one " + " ".join(f.read().split()[:2]) + "\n"
             w.write("key", key)
-            r = subprocess.run(["/usr/bin/ssh", "-F", w.path("laptop/config"), "-p", "2222", "-l", pwd.getpwuid(os.getuid()).pw_name, "-i",
-                                w.path("tools/laptop_key"), "-o", "ProxyJump=none", "-o", "BatchMode=yes", "one.boxery", "true"], env=w.laptop,
+            r = subprocess.run(["/usr/bin/ssh", "-v", "-F", w.path("laptop/config"), "-p", "2222", "-l", pwd.getpwuid(os.getuid()).pw_name, "-i",
+                                w.path("tools/laptop_key"), "-o", "BatchMode=yes", "one.boxery", "true"], env=w.laptop,
                                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(r.returncode, status, (name, r.stderr))
             self.assertEqual("Host key verification failed" in r.stderr, status == 255, r.stderr)
+            self.assertRegex(r.stderr, r"Executing proxy command: exec /usr/bin/ssh .*-W '?\[127\.99\.0\.1\]:2222'? vmhost")
         with open(w.path("asked"), encoding="ascii") as f:
             self.assertLessEqual({"ls --json", "known-hosts one"}, set(f.read().splitlines()))
 
