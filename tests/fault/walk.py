@@ -274,8 +274,8 @@ class Walk:
 
     def check_owned(self, vms):
         """At rest: every file and every domain of ours belongs to a VM, and is what its state calls for."""
-        wanted = {"base/tiny/disk.qcow2", "base/tiny/vmlinuz", "base/tiny/initrd", "base/tiny/manifest.env", "run/.network.lock"}
-        allowed = set()
+        wanted = {"base/tiny/disk.qcow2", "base/tiny/vmlinuz", "base/tiny/initrd", "base/tiny/manifest.env"}
+        allowed = {"run/.network.lock"}
         for name, v in vms.items():
             wanted.add(f"vms/{name}.env")
             clone = bool(v.get("clean_of")) and v["clean_of"] != name
