@@ -4,7 +4,8 @@
  *
  *   STARTING, LEASED, ADDING,     INTERRUPTED. A LEASED life got nothing, so its holder loses nothing but the lease.
  *   MAINTENANCE without a lease
- *   MAINTENANCE with one          an admin looks at it: goes on; after a restart of the host with the usual time
+ *   MAINTENANCE with one          an admin looks at it: goes on (one bound to a connection: see below); after a restart of the
+ *                                 host with the usual time
  *   KEPT                          halted once more; after a restart of the host its time counts anew
  *   RESETTING                     the reset is done again
  *   READY, DELIVERED, BUSY        kept until the first listing judges them; of another boot of the host: reset now, no domain

@@ -1,7 +1,7 @@
 /*
  * How long a state may last. Nearly always something else ends it first: the operation's own deadline, which also says what
  * hung. This one is for what would else have no end: a VM whose operation was lost, a runner's lease that nobody fills, a
- * kept VM that everybody has forgotten, a job whose holder went down together with the keeper before this one.
+ * kept VM that everybody has forgotten, a lease whose holder went down together with the keeper before this one.
  *
  * The timer is armed by every change. What survives a keeper counts from the row (KEPT, LEASED), what a new keeper does over
  * counts from then.
@@ -21,7 +21,10 @@ static bool for_a_runner(const struct keeper_vm *v)
 /* Its holder had a connection to the keeper before this one, and none to this one yet. */
 static bool is_orphan(const struct keeper_vm *v)
 {
-	return (v->row.state == STATE_DELIVERED || v->row.state == STATE_BUSY) && v->bound && !v->bound_client;
+	const enum vm_state state = v->row.state;
+
+	return (state == STATE_DELIVERED || state == STATE_BUSY || (state == STATE_MAINTENANCE && v->row.lease[0])) && v->bound &&
+			!v->bound_client;
 }
 
 /* What the state may last in all, 0: without an end of its own; *ret_since: since when. */
@@ -36,7 +39,9 @@ static uint64_t lasts_ms(const struct keeper_vm *v, uint64_t *ret_since)
 	case STATE_ADDING:
 		return KEEPER_CAPTURING_MS;
 	case STATE_MAINTENANCE:
-		return v->row.lease[0] ? 0 : KEEPER_CAPTURING_MS;
+		if (v->row.lease[0])
+			return is_orphan(v) ? KEEPER_REJOIN_MS : 0;
+		return KEEPER_CAPTURING_MS;
 	case STATE_LEASED:
 		*ret_since = v->row.since_boot_us;
 		return for_a_runner(v) ? KEEPER_LEASED_MS : 0;

@@ -154,8 +154,10 @@ static int lease_vm(struct client *c, struct keeper_vm *v, struct error *e)
 		return error_set(e, EAGAIN, "%s has just become %s", v->row.name, state_to_string(v->row.state));
 	if (r < 0)
 		return r;
-	if (d.bound)
+	if (d.bound) {
 		v->bound_client = c->id;
+		deadline_watch(v); /* nobody's until now */
+	}
 	if (!vm_sleeps(&v->row))
 		return lease_hand_over(c, v, e);
 	r = wake_begin(c, v, e);

@@ -185,6 +185,21 @@ class Lease(Case):
         w.await_state("one", "READY")
         self.assertIn("HOLDER_LOST", self.kinds(name="one"))
 
+    def test_look_ends_when_keeper_and_holder_are_gone(self):
+        w = self.w
+        self.broken()
+        c = w.client()
+        r = w.lease(name="one", flags=LOOK | BIND, client=c)
+        time.sleep(4)  # longer than a holder is waited for: this one is there
+        self.assertEqual(w.vms()["one"]["lease"], r["lease"])
+        w.script("START-one", None)
+        w.kill()
+        c.close()
+        w.start()
+        self.assertEqual(w.vms()["one"]["state"], "MAINTENANCE")
+        w.await_state("one", "READY")
+        self.assertIn("HOLDER_LOST", self.kinds(name="one"))
+
     def test_evidence(self):
         w = self.w
         v = self.broken()
