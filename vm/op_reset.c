@@ -6,6 +6,7 @@
 #include "vm/connections.h"
 #include "vm/image.h"
 #include "vm/op.h"
+#include "vm/process.h"
 #include "vm/rate.h"
 #include "vm/warm.h"
 #include <errno.h>
@@ -16,12 +17,13 @@
 #define STOP_TIMEOUT_MS 60000
 #define POLL_MS 200
 
-/* Destroys the domain of that name when it is ours and of a life up to `generation`. */
+/* Destroys the domain of that name when it is ours and of a life up to `generation`. hurry: nobody wants its disk. */
 #define ANY_LIFE UINT64_MAX
-static int end_domain(struct host *h, const char *name, uint64_t generation, struct error *e)
+static int end_domain(struct host *h, const char *name, uint64_t generation, bool hurry, struct error *e)
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
 	struct life life;
+	bool killed;
 	int r;
 
 	host_step_begin(h, "destroy");
@@ -35,9 +37,10 @@ static int end_domain(struct host *h, const char *name, uint64_t generation, str
 	if (life.generation > generation)
 		return error_set(e, ESTALE, "%s runs in its life %llu; a reset of life %llu came too late",
 			name, (unsigned long long)life.generation, (unsigned long long)generation);
+	killed = hurry && process_kill(h, d);
 	r = virt_destroy(h, d, e);
 	if (r == 0)
-		host_step_done(h, "life %llu ended", (unsigned long long)life.generation);
+		host_step_done(h, "life %llu ended%s", (unsigned long long)life.generation, killed ? ", its QEMU killed" : "");
 	return r;
 }
 
@@ -58,10 +61,10 @@ static int clear_rate(struct host *h, const char *name, struct error *e)
 }
 
 /* Ends the life and whatever the host keeps of it outside of files. */
-static int end_life(struct host *h, const char *name, uint64_t generation, struct error *e)
+static int end_life(struct host *h, const char *name, uint64_t generation, bool hurry, struct error *e)
 {
 	struct slot slot;
-	int r = end_domain(h, name, generation, e);
+	int r = end_domain(h, name, generation, hurry, e);
 
 	return r == 0 && slot_of(h, name, &slot) ? connections_forget(&slot, e) : r;
 }
@@ -166,7 +169,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	r = host_lock(h, q->name, &lock, e);
 	if (r < 0 && r != -EBUSY && host_connect(h, NULL) == 0)
 		/* A guest must not live on because its folder cannot be written; the reset has failed all the same. */
-		(void)end_domain(h, q->name, q->generation, NULL);
+		(void)end_domain(h, q->name, q->generation, false, NULL);
 	if (r < 0) {
 		host_step_begin(h, "lock");
 		return r;
@@ -174,7 +177,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	host_step_begin(h, "connect");
 	r = host_connect(h, e);
 	if (r == 0)
-		r = end_life(h, q->name, q->generation, e);
+		r = end_life(h, q->name, q->generation, !(q->flags & (VM_FLAG_HALT | VM_FLAG_EVIDENCE)), e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "overlay");
@@ -220,20 +223,20 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 		return r;
 	if (r == 0) {
 		host_step_done(h, "it is off");
-		return end_life(h, q->name, ANY_LIFE, e);
+		return end_life(h, q->name, ANY_LIFE, false, e);
 	}
 	if (!(q->flags & VM_FLAG_FORCE) && agent_poweroff(d, &asked) == 0)
 		while (virt_runs(d) && clock_boot_us() < until)
 			host_sleep_ms(POLL_MS);
 	if (!virt_runs(d)) {
 		host_step_done(h, "powered off by itself");
-		return end_life(h, q->name, ANY_LIFE, e);
+		return end_life(h, q->name, ANY_LIFE, false, e);
 	}
 	host_step_done(h, "%s",
 		asked.code		   ? asked.text
 		: q->flags & VM_FLAG_FORCE ? "not asked"
 					   : "no power-off in time");
-	return end_life(h, q->name, ANY_LIFE, e);
+	return end_life(h, q->name, ANY_LIFE, false, e);
 }
 
 static int remove_files(struct host *h, const char *name, struct error *e)
@@ -305,7 +308,7 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 	if (r == 1 && virt_runs(d) && !(q->flags & VM_FLAG_FORCE))
 		return error_set(
 			e, EBUSY, "%s is running; stop it first, or remove it with --force", q->name);
-	r = end_life(h, q->name, ANY_LIFE, e);
+	r = end_life(h, q->name, ANY_LIFE, false, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "files");

@@ -57,6 +57,29 @@ class Pool(unittest.TestCase):
         self.lab.host("pool", "repair", "one", "--wait")
         self.assertEqual(self.lab.vm("one")["state"], "READY")
 
+    def ended_by(self, generation):
+        """What the step of a reset that ends a life says, of the life after `generation`."""
+        steps = self.lab.host_json("history", "one")["events"]
+        return next(e["text"] for e in reversed(steps) if e["kind"] == "destroy" and e["generation"] >= generation)
+
+    def test_whom_a_reset_kills(self):
+        """The QEMU of the life, and never the process that libvirt's pid file names when that is another one."""
+        lease = self.lab.host_json("lease", "one")
+        other = self.lab.inside(["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]).stdout.strip()
+        try:
+            self.lab.inside(["sh", "-c", "echo %s > /run/libvirt/qemu/one.pid" % other])
+            self.lab.host("release", lease["lease"])
+            self.lab.wait_state("one", "READY")
+            self.assertNotIn("killed", self.ended_by(lease["generation"]))
+            self.lab.inside(["kill", "-0", other])
+            lease = self.lab.host_json("lease", "one")
+            self.lab.host("release", lease["lease"])
+            self.lab.wait_state("one", "READY")
+            self.assertIn("its QEMU killed", self.ended_by(lease["generation"]))
+            self.lab.inside(["kill", "-0", other])
+        finally:
+            self.lab.inside(["kill", other], check=False)
+
     def test_overlay_that_cannot_be_removed(self):
         overlay = os.path.join(self.lab.dir, "image", "run", "one.qcow2")
         self.broken_by(lambda: run(["chattr", "+i", overlay]), lambda: run(["chattr", "-i", overlay]), ("overlay",))
