@@ -1,11 +1,11 @@
 #include "vm/process.h"
+#include "base/parse.h"
 #include "base/str.h"
 #include "linux/file.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 
@@ -31,17 +31,17 @@ static int open_qemu(const char *name, const char *uuid)
 {
 	CLEANUP_FREE char *pid_text = NULL, *cmdline = NULL;
 	CLEANUP_FD int fd = -1;
-	unsigned long long pid;
-	char path[64], *end;
+	char path[64];
+	uint64_t pid;
 	size_t len;
 
 	if (str_format(path, PID_FOLDER "/%s.pid", name) < 0 || file_read(AT_FDCWD, path, PID_FILE_MAX, &pid_text, &len, NULL) < 0)
 		return -1;
-	pid = strtoull(pid_text, &end, 10);
-	if (end == pid_text || (*end && *end != '\n') || pid < 2 || pid > INT_MAX)
+	pid_text[strcspn(pid_text, "\n")] = '\0';
+	if (parse_u64(pid_text, "pid", 2, INT_MAX, &pid, NULL) < 0)
 		return -1;
 	fd = pidfd_open((pid_t)pid, 0);
-	if (fd < 0 || str_format(path, "/proc/%llu/cmdline", pid) < 0 ||
+	if (fd < 0 || str_format(path, "/proc/%d/cmdline", (int)pid) < 0 ||
 			file_read(AT_FDCWD, path, CMDLINE_MAX, &cmdline, &len, NULL) < 0 || !has_uuid(cmdline, len, uuid))
 		return -1;
 	return TAKE_FD(fd);

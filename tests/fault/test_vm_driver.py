@@ -6,10 +6,11 @@ import re
 import shutil
 import sys
 import threading
-import time
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
+from lab import wait_until  # noqa: E402
 from vm_driver import (EBUSY, EEXIST, EINVAL, EIO, ENOENT, ENOMEM, ENOTCONN, ESTALE, ETIMEDOUT, EVIDENCE, FORCE,  # noqa: E402
                        HALT, KEY, PLAIN, DriverCase)
 
@@ -219,22 +220,27 @@ class Driver(DriverCase):
         self.bad(self.start(timeout_ms=300), ETIMEDOUT, "did not answer")
         os.unlink(os.path.join(self.told, "b.agent"))
         self.good(self.reset())
-        self.tell("b.delay", "1000")
-        starting = threading.Timer(0.5, self.soil)
-        starting.start()
+        self.tell("b.delay", "4000")
+        soiling = threading.Thread(target=self.soil)
+        soiling.start()
         self.bad(self.start(), ESTALE, "is not clean")
-        starting.join()
+        soiling.join()
         self.good(self.reset())
 
+    def at_the_agent(self):
+        """b has been created, and is waited for as long as b.delay says."""
+        wait_until("b at its agent", lambda: self.entry()["running"], 60, 0.05)
+
     def soil(self):
+        self.at_the_agent()
         with open(self.path("run", "b.qcow2"), "a") as f:
             f.write("somebody was here\n")
 
     def test_no_doubt_while_it_is_worked_on(self):
-        self.tell("b.delay", "1500")
+        self.tell("b.delay", "4000")
         starting = threading.Thread(target=lambda: self.good(self.start()))
         starting.start()
-        time.sleep(0.7)
+        self.at_the_agent()
         os.rename(self.path("run", "b.qcow2"), self.path("run", "x"))
         self.doubt()
         os.rename(self.path("run", "x"), self.path("run", "b.qcow2"))
@@ -242,10 +248,10 @@ class Driver(DriverCase):
         self.doubt()
 
     def test_killed_in_the_middle(self):
-        self.tell("b.delay", "5000")
+        self.tell("b.delay", "60000")
         self.generation["b"] = 1
         child, sock = self.vm.spawn("start", "b", generation=1, key_line=KEY)
-        time.sleep(0.7)
+        self.at_the_agent()
         child.kill()
         child.wait()
         sock.close()
