@@ -9,6 +9,7 @@
 #include "linux/spawn.h"
 #include "pool/state.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -103,10 +104,10 @@ static int become_ssh(const struct hostconf *conf, const char *name, const char 
 
 int cmd_ssh(int argc, char **argv)
 {
-	const struct cli_usage usage = {"boxery-host ssh", "NAME [COMMAND...]",
+	const struct cli_usage usage = {"boxery-host ssh", "NAME [[--] COMMAND...]",
 			"Logs in as root, or runs a command. The VM must have been started with 'boxery-host start', or leased with\n"
 			"'boxery-host lease --ssh-key' (then ssh uses your own keys).", NULL, 0, 1, SSH_ARGUMENTS_MAX / 2};
-	char address[64] = "";
+	char address[64] = "", **command;
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
 	bool leased = false;
@@ -115,16 +116,31 @@ int cmd_ssh(int argc, char **argv)
 	code = cli_parse(&usage, argc, argv, true, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	command = argv + first + 1;
+	if (*command && str_equal(*command, "--"))
+		command++;
 	if (name_check(argv[first], "VM name", &e) == 0 && hostconf_load(&conf, &e) == 0 &&
 			find(argv[first], address, sizeof(address), &leased, &e) == 0)
-		(void)become_ssh(&conf, argv[first], address, leased, argv + first + 1, &e);
+		(void)become_ssh(&conf, argv[first], address, leased, command, &e);
 	return cli_fail(&e);
+}
+
+/*
+ * Before ssh asks for the name (HostKeyAlias) that a key counts for, it asks for the address it connects to, only to learn which types
+ * of key to ask for first; a failure would be its end. A key belongs to a name: an address may be another VM's by now.
+ */
+static bool is_address(const char *s)
+{
+	struct in6_addr a;
+
+	return inet_pton(AF_INET, s, &a) == 1 || inet_pton(AF_INET6, s, &a) == 1;
 }
 
 int cmd_known_hosts(int argc, char **argv)
 {
 	const struct cli_usage usage = {"boxery-host known-hosts", "NAME",
-			"Prints the host key pinned for a VM's current life in known_hosts form, for ssh's KnownHostsCommand.", NULL,
+			"Prints the host key pinned for a VM's current life in known_hosts form, for ssh's KnownHostsCommand.\n"
+			"Of an address nothing is known.", NULL,
 			0, 1, 1};
 	CLEANUP_FREE char *line = NULL;
 	CLEANUP_FD int folder = -1;
@@ -137,6 +153,8 @@ int cmd_known_hosts(int argc, char **argv)
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : cli_fail(&e);
+	if (is_address(argv[first]))
+		return EXIT_STATUS_OK;
 	if (name_check(argv[first], "VM name", &e) < 0 || hostconf_load(&conf, &e) < 0)
 		return cli_fail(&e);
 	if (str_format(path, "%s/host-keys", conf.config_dir) < 0 || dir_open(AT_FDCWD, path, &folder, &e) < 0 ||

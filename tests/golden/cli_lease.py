@@ -80,15 +80,14 @@ class Lease(Case):
             self.assertEqual((r.returncode, r.stdout), (4, ""))
             self.assertIn("it lets in nobody but who has leased it with a key", r.stderr)
             self.assertEqual(run(self.w, "lease", *args, "one").returncode, 0)
-            r = run(self.w, "ssh", "one", "uname", "-r", env=env)
             vm = self.w.vms()["one"]
-            if args:
+            for dashes in ((), ("--",)):
+                r = run(self.w, "ssh", "one", *dashes, "uname", "-r", env=env)
+                self.assertEqual(r.returncode, 0 if args else 4)
                 words = r.stdout.split("\n")
-                self.assertEqual((words[-4:], "-i" in words), (["--", "uname", "-r", ""], False))
-                self.assertIn(f"root@{vm['address']}", words)
-                self.assertIn("StrictHostKeyChecking=yes", words)
-            else:
-                self.assertEqual(r.returncode, 4)
+                if args:
+                    self.assertEqual((words[-5:], "-i" in words), ([f"root@{vm['address']}", "--", "uname", "-r", ""], False))
+                    self.assertIn("StrictHostKeyChecking=yes", words)
             self.assertEqual(run(self.w, "release", vm["lease"]).returncode, 0)
             self.ready()
 

@@ -38,8 +38,9 @@ def say(text):
 
 
 def run(command, check=True, timeout=1800, **more):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
-                          stdin=subprocess.DEVNULL, **more)
+    if "input" not in more:
+        more["stdin"] = subprocess.DEVNULL
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, **more)
     if check and done.returncode != 0:
         raise Failed("%s: exit %d\n%s%s" % (" ".join(command), done.returncode, done.stdout, done.stderr))
     return done

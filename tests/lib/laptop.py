@@ -60,17 +60,20 @@ class Laptop:
                                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         wait_until("sshd on the host", lambda: self.lab.inside(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT}"], check=False).returncode == 0, 30)
 
-    def command(self, *arguments):
+    def command(self, program, *arguments):
         script = (f"mount --make-rprivate / && mount --bind {self.path('home')} /root && mount --bind {self.path('ca.crt')} {CA_LIST} && cd /root && "
-                  f"exec env -i HOME=/root {self.path('bin/boxery')} \"$@\"")
-        return [WORLD, "run", self.lab.dir, "--", "unshare", "--mount", "sh", "-c", script, "boxery", *arguments]
+                  "exec env -i HOME=/root \"$@\"")
+        return [WORLD, "run", self.lab.dir, "--", "unshare", "--mount", "sh", "-c", script, "sh", program, *arguments]
 
-    def boxery(self, *arguments, check=True):
-        return run(self.command(*arguments), check=check)
+    def boxery(self, *arguments, check=True, **more):
+        return run(self.command(self.path("bin/boxery"), *arguments), check=check, **more)
+
+    def ssh(self, *arguments, check=True):
+        return run(self.command("/usr/bin/ssh", "-o", "BatchMode=yes", *arguments), check=check)
 
     def once(self, *arguments):
         """Started; its events come line by line on stdout."""
-        p = subprocess.Popen(self.command("--host", "vmhost", "runners", "once", "--repo", REPO, "--json", *arguments), stdin=subprocess.DEVNULL,
+        p = subprocess.Popen(self.command(self.path("bin/boxery"), "--host", "vmhost", "runners", "once", "--repo", REPO, "--json", *arguments), stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(p)
         return p

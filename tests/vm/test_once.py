@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """boxery runners once with all that is real: gh over TLS, ssh to a real sshd, a real VM; from a shell that has nothing but HOME."""
+import json
 import os
 import signal
 import sys
@@ -7,8 +8,11 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import canary  # noqa: E402
-from lab import LABELS, REPO, Lab, wait_until  # noqa: E402
+from lab import IMAGE, LABELS, REPO, Lab, wait_until  # noqa: E402
 from laptop import Laptop  # noqa: E402
+
+# In a guest: from now on its sshd has another key than the host has made.
+OTHER_KEY = "cd /run/boxery && ssh-keygen -q -t ed25519 -N '' -f other && mv other ssh_host_ed25519_key"
 
 
 class Once(unittest.TestCase):
@@ -91,6 +95,54 @@ class Once(unittest.TestCase):
     def test_4_setup(self):
         self.assertRegex(self.laptop.boxery("setup", "vmhost", check=False).stdout, r"^vmhost: boxery \S+, x64\n")
         self.assertIn("one", self.laptop.boxery("ls").stdout)
+
+    def host(self, *arguments, check=True, **more):
+        return self.laptop.boxery("--host", "vmhost", *arguments, check=check, **more)
+
+    def refused(self, done):
+        self.assertEqual(done.returncode, 255, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"(?m)^Host key for (plain|one) has changed and you have requested strict checking\.\r?$")
+        self.assertIn("Host key verification failed.", done.stderr)
+
+    def test_5_ssh(self):
+        """A VM of `new` and `start`: the host logs in, and takes no key but the one that it made for this life."""
+        self.host("new", "plain", "--image", IMAGE, "--memory", "1G")
+        self.host("start", "plain")
+        for command in (["cat /run/boxery/generation; id -un; exit 7"], ["--", "cat /run/boxery/generation; id -un; exit 7"]):
+            r = self.host("ssh", "plain", *command, check=False)
+            self.assertEqual((r.returncode, r.stdout.split()), (7, [str(self.lab.vm("plain")["generation"]), "root"]), r.stderr)
+        self.assertEqual(self.host("ssh", "plain", input="uname -n\n").stdout, "plain\n")
+        # Somebody else answers there.
+        self.host("ssh", "plain", OTHER_KEY)
+        self.refused(self.host("ssh", "plain", "--", "echo", "in", check=False))
+        self.refused(self.host("ssh", "plain", check=False))
+        # The next life has another key, and there is nothing that would have to be forgotten first.
+        self.host("stop", "plain")
+        self.host("start", "plain")
+        self.assertEqual(self.host("ssh", "plain", "--", "echo", "in").stdout, "in\n")
+        self.host("rm", "--force", "plain")
+
+    def test_6_ssh_config(self):
+        """A leased VM, by the laptop's own ssh and key, through the host: who it is the host is asked each time."""
+        self.lab.wait_state("one", "READY")
+        lease = json.loads(self.host("lease", "one", "--wait", "10m", "--ssh-key", self.laptop.path("home/.ssh/id_ed25519.pub"), "--json").stdout)
+        self.laptop.write("home/.ssh/boxery", self.host("ssh-config").stdout)
+        with open(self.laptop.path("home/.ssh/config"), encoding="ascii") as f:
+            before = f.read()
+        self.laptop.write("home/.ssh/config", "Include boxery\n" + before)
+        r = self.laptop.ssh("-v", "one.boxery", "cat", "/run/boxery/generation")
+        self.assertEqual(int(r.stdout), lease["generation"])
+        self.assertRegex(r.stderr, rf"Executing proxy command: exec /usr/bin/ssh .*-W '?\[{lease['address']}\]:22'? vmhost")
+        self.laptop.ssh("one.boxery", OTHER_KEY)
+        self.refused(self.laptop.ssh("one.boxery", "echo", "in", check=False))
+        # No key counts that was taken before, and none is remembered.
+        with open(self.laptop.path("home/.ssh/known_hosts"), encoding="ascii") as f:
+            self.assertEqual(len(f.readlines()), 1)
+        self.host("release", lease["lease"])
+        r = self.laptop.ssh("one.boxery", "echo", "in", check=False)
+        self.assertEqual((r.returncode, r.stdout), (255, ""), r.stderr)
+        self.lab.wait_state("one", "READY")
 
 
 if __name__ == "__main__":
