@@ -14,6 +14,7 @@
 #define PATIENCE_DIED_MS 10000  /* GitHub gives a job up ten minutes later; that is not waited for */
 #define PATIENCE_NO_JOB_MS 4000 /* nothing speaks for a job */
 #define AGAIN_MS 2000
+#define TRIES_MAX 5 /* of the last question */
 
 static enum result of_conclusion(const char *conclusion)
 {
@@ -45,17 +46,6 @@ static void take_job(struct run *r, const json_t *job)
 	r->search = SEARCH_OVER;
 	if (r->state == RUN_ENDING && str_equal(link_text(job, "status"), "completed"))
 		decided(r, of_conclusion(link_text(job, "conclusion")));
-}
-
-/* No more patience: what is known decides. */
-static void settle(struct run *r)
-{
-	if (r->busy || r->hint_running)
-		decided(r, r->clean || r->link_lost ? RESULT_UNKNOWN : RESULT_GUEST_DIED);
-	else if (!r->clean)
-		decided(r, RESULT_GUEST_DIED);
-	else
-		decided(r, r->online || r->listened ? RESULT_NO_JOB : RESULT_NEVER_CONNECTED);
 }
 
 static uint64_t patience(const struct run *r)
@@ -155,6 +145,52 @@ static void on_job(void *userdata, const struct gh_answer *a)
 	else
 		run_ask_later(r, a);
 	run_tidy(r);
+}
+
+static bool had_job(const struct run *r)
+{
+	return r->busy || r->hint_running;
+}
+
+/* The runner has ended by itself, or was deleted at our request. */
+static void settle_gone(struct run *r)
+{
+	if (had_job(r))
+		decided(r, RESULT_UNKNOWN);
+	else
+		decided(r, r->online || r->listened ? RESULT_NO_JOB : RESULT_NEVER_CONNECTED);
+}
+
+static void on_last(void *userdata, const struct gh_answer *a)
+{
+	struct run *r = userdata;
+
+	if (a->fault == GH_ABSENT)
+		r->registration = RUN_UNREGISTERED;
+	else if (a->fault != GH_OK)
+		run_ask_later(r, a);
+	else if (clock_now_ms() - r->ended_ms < patience(r))
+		r->ask_ms = clock_now_ms() + AGAIN_MS;
+	else
+		decided(r, had_job(r) || r->online || r->listened ? RESULT_GUEST_DIED : RESULT_NEVER_CONNECTED);
+	run_tidy(r);
+}
+
+/*
+ * No list says more. GitHub forgets a runner that has had its job or that it has dropped; one that it still knows has been cut off
+ * from it, however its VM ended: that it powered itself off is no news of the runner, and the host may have seen the end or only that
+ * the VM is not there any more.
+ */
+static void settle(struct run *r)
+{
+	if (r->link_lost && had_job(r))
+		decided(r, RESULT_UNKNOWN);
+	else if (r->registration != RUN_REGISTERED)
+		settle_gone(r);
+	else if (r->failures >= TRIES_MAX)
+		decided(r, RESULT_UNKNOWN);
+	else
+		(void)run_ask(r, "GET", on_last, NULL, "%s/actions/runners/%" PRIu64, r->plan->base, r->runner_id);
 }
 
 void run_find_result(struct run *r)

@@ -162,7 +162,8 @@ static void on_stop(void *userdata)
 	struct once *o = userdata;
 	struct error e = ERROR_INIT;
 
-	(void)error_set(&e, ECANCELED, "the host ends boxery's process there (SIGTERM)");
+	/* At the other end nobody has interrupted anything: for them the host is gone. */
+	(void)error_set(&e, ENOTCONN, "the host ends boxery's process there (SIGTERM)");
 	once_fail(o, &e);
 }
 

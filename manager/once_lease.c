@@ -24,8 +24,8 @@ void once_ask(struct once *o, struct keeper_request *r, int secret_fd, keeper_cb
 	struct error e = ERROR_INIT;
 	int code = keeper_link_ask(o->keeper, r, secret_fd, cb, o, 0, &e);
 
-	/* Of a keeper that is gone on_down() tells, which also waits for its return. */
-	if (code < 0 && code != -ENOTCONN)
+	/* Of a keeper that is gone on_down() tells, which also waits for its return; here it may be seen a moment earlier. */
+	if (code < 0 && code != -ENOTCONN && code != -EPIPE && code != -ECONNRESET)
 		once_fail(o, &e);
 }
 

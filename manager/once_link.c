@@ -59,8 +59,9 @@ static int on_deliver(struct once *o, json_t *m, struct error *e)
 	memcpy(secret, json_string_value(value), len);
 	r = jit_seal(secret, len, &o->jit_fd, e); /* wipes */
 	free(secret);
+	/* It is GitHub's answer that is not understood, and no command that was used wrongly. */
 	if (r < 0)
-		return r;
+		return error_set(e, EIO, "%s", e->text);
 	o->runner_id = link_number(m, "runner_id", INT64_MAX);
 	once_deliver(o);
 	return 0;

@@ -16,6 +16,7 @@
  *   drop MS                 WAKE: the domain is gone this long before the result, which is a failure
  *   shortlife MS            START: the domain is gone this long after the result (its watch says so)
  *   stopped NAME GENERATION WATCH: says that this life has stopped, whatever runs
+ *   crashed      STOPPED: what WATCH says of a domain that is gone, instead of "shutdown"
  */
 #include "tests/fault/fake_world.h"
 #include "vm/proto.h"
@@ -292,9 +293,14 @@ struct seen {
 /* What ran at the last look and does not any more, or runs with another generation, has stopped. */
 static void tell_stopped(struct seen *seen, unsigned *n)
 {
-	for (unsigned i = 0; i < *n; i++)
-		if (world_generation("domains", seen[i].name) != seen[i].generation)
-			event(VM_EVENT_STOPPED, seen[i].name, seen[i].generation, "shutdown");
+	for (unsigned i = 0; i < *n; i++) {
+		char how[LINE_MAX_];
+
+		if (world_generation("domains", seen[i].name) == seen[i].generation)
+			continue;
+		world_script("STOPPED", seen[i].name, how, sizeof(how));
+		event(VM_EVENT_STOPPED, seen[i].name, seen[i].generation, strcmp(how, "ok") == 0 ? "shutdown" : how);
+	}
 	*n = 0;
 	int fd = openat(world, "domains", O_DIRECTORY | O_RDONLY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
