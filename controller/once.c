@@ -8,6 +8,7 @@
 #include "controller/clock.h"
 #include "controller/hosts.h"
 #include "controller/place.h"
+#include "controller/screen.h"
 #include "controller/show.h"
 
 #include <assert.h>
@@ -227,6 +228,15 @@ static bool all_done(const struct once *o)
 	return true;
 }
 
+/* Nothing waits for this process any more, so it may wait: for whoever reads, or for somebody who wants it to end. */
+static void say_the_rest(void)
+{
+	sig_atomic_t seen = interrupts;
+
+	while (!screen_wait(TICK_MS) && interrupts == seen && !hangups)
+		;
+}
+
 static void loop(struct once *o)
 {
 	static struct poller p;
@@ -240,6 +250,7 @@ static void loop(struct once *o)
 		gh_poll(&o->gh, &p);
 		for (unsigned i = 0; i < o->plan.count; i++)
 			run_poll(&o->runs[i], &p);
+		screen_flush();
 		if (o->plan.terminal)
 			show_spinner(o->runs, o->plan.count);
 		poller_wait(&p, TICK_MS);
@@ -371,5 +382,6 @@ int once(const char *host, int argc, char **argv)
 	loop(&o);
 	for (unsigned i = 0; i < p->count; i++)
 		run_free(&o.runs[i]);
+	say_the_rest();
 	return status_of(&o);
 }

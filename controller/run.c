@@ -250,6 +250,7 @@ void run_interrupt(struct run *r)
 
 void run_free(struct run *r)
 {
+	run_link_last_words(r);
 	process_free(&r->link);
 	gh_free(&r->gh);
 	link_buffer_free(&r->in);

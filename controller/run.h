@@ -146,6 +146,7 @@ void run_link_open(struct run *r);
 void run_link_poll(struct run *r, struct poller *p);
 void run_link_tick(struct run *r);
 void run_link_close(struct run *r);
+void run_link_last_words(struct run *r); /* what ssh has said and nobody has read yet */
 /* GitHub; each asks one thing, the answer leads on. */
 void run_mint(struct run *r);
 void run_watch(struct run *r);

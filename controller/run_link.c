@@ -9,11 +9,13 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define PEER "boxery on the host"
 #define NAME_PREFIX "boxery-local-"
 #define EXIT_NOT_FOUND 127
 #define EXIT_SSH 255
+#define LAST_WORDS_MAX 64 /* KiB */
 
 void run_link_open(struct run *r)
 {
@@ -24,7 +26,7 @@ void run_link_open(struct run *r)
 
 	r->heard_ms = clock_now_ms();
 	if (forward_command(r->plan->host, false, once, argv, &line, &e) == 0 &&
-			process_start(argv, PROCESS_IN | PROCESS_OUT | PROCESS_NO_TOKENS, &r->link, &e) == 0) {
+			process_start(argv, PROCESS_IN | PROCESS_OUT | PROCESS_ERR | PROCESS_NO_TOKENS, &r->link, &e) == 0) {
 		run_send(r, LINK_HELLO, json_pack("{s:i,s:i,s:s}", "protocol", LINK_PROTOCOL, "oldest", LINK_OLDEST, "version",
 				forward_version()));
 		return;
@@ -231,6 +233,33 @@ static void on_out(void *userdata, int fd)
 		lost(r, e.text);
 }
 
+/* What ssh, or the host's end on this machine, says to people: shown by this process, or a stopped terminal would stop them. */
+static bool take_err(struct run *r)
+{
+	char text[1024];
+	ssize_t n = read(r->link.err, text, sizeof(text));
+
+	if (n > 0)
+		show_others(text, (size_t)n);
+	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		r->link.err = fd_close(r->link.err);
+	return n > 0;
+}
+
+static void on_err(void *userdata, int fd)
+{
+	struct run *r = userdata;
+
+	if (fd == r->link.err)
+		(void)take_err(r);
+}
+
+void run_link_last_words(struct run *r)
+{
+	for (int i = 0; i < LAST_WORDS_MAX && r->link.err >= 0 && take_err(r); i++)
+		;
+}
+
 static void on_in(void *userdata, int fd)
 {
 	struct run *r = userdata;
@@ -245,6 +274,7 @@ void run_link_poll(struct run *r, struct poller *p)
 	if (r->link.pid < 0)
 		return;
 	poller_add(p, r->link.out, POLLIN, on_out, r);
+	poller_add(p, r->link.err, POLLIN, on_err, r);
 	if (r->out.len)
 		poller_add(p, r->link.in, POLLOUT, on_in, r);
 }
@@ -286,12 +316,14 @@ void run_link_tick(struct run *r)
 	if (r->link.pid < 0 || r->link_lost || r->state == RUN_DONE)
 		return;
 	if (r->link.out < 0) {
-		if (process_reap(&r->link))
+		if (process_reap(&r->link)) {
+			run_link_last_words(r);
 			explain(r);
-		else if (!r->lost_ms)
+		} else if (!r->lost_ms) {
 			r->lost_ms = now + PROCESS_LOST_MS;
-		else if (now >= r->lost_ms)
+		} else if (now >= r->lost_ms) {
 			lost(r, "the host has closed the connection");
+		}
 		return;
 	}
 	if (now - r->heard_ms >= LINK_SILENT_MS) {

@@ -1,23 +1,30 @@
 #include "controller/show.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "controller/clock.h"
+#include "controller/screen.h"
 
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TEXT_MAX 700
+#define LINE_MAX_ (TEXT_MAX + 100)
 #define TURN_MS 100 /* of the spinner */
-#define PATIENCE_MS 1000 /* with whoever reads the runner's lines */
+#define OUTPUT_WAITING (64 * 1024) /* of the runner's lines; more than that waits for whoever reads them */
 
 static bool spinning;
+
+static void add(int fd, const char *text)
+{
+	screen_add(fd, text, strlen(text));
+}
 
 void show_clear(void)
 {
 	if (spinning)
-		(void)fputs("\r\x1b[K", stderr);
+		add(STDERR_FILENO, "\r\x1b[K");
 	spinning = false;
 }
 
@@ -25,25 +32,32 @@ static void json_line(const struct run *r, const char *event, json_t *more)
 {
 	json_t *o = json_pack("{s:s,s:i,s:I,s:s,s:s}", "event", event, "runner", (int)r->number, "elapsed_ms",
 			(json_int_t)(clock_now_ms() - r->plan->began_ms), "vm", r->vm, "name", r->name);
+	char *text;
+	size_t len;
 
 	if (o && more)
 		(void)json_object_update(o, more);
 	json_decref(more);
-	if (o && json_dumpf(o, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER) == 0)
-		(void)putchar('\n');
-	(void)fflush(stdout);
+	text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_PRESERVE_ORDER) : NULL;
 	json_decref(o);
+	if (!text)
+		return;
+	len = strlen(text);
+	text[len] = '\n'; /* no string any more */
+	screen_add(STDOUT_FILENO, text, len + 1);
+	link_memory_free(text);
 }
 
-static void head(const struct run *r, FILE *to, const char *word)
+static void line(const struct run *r, int to, const char *word, const char *text)
 {
-	uint64_t ms = clock_now_ms() - r->plan->began_ms;
+	CLEANUP_BUF struct buf b = BUF_INIT(LINE_MAX_);
 
 	show_clear();
-	(void)fprintf(to, "[%6.1f s] ", (double)ms / 1000);
+	(void)buf_addf(&b, "[%6.1f s] ", (double)(clock_now_ms() - r->plan->began_ms) / 1000);
 	if (r->plan->count > 1)
-		(void)fprintf(to, "#%-2u ", r->number);
-	(void)fprintf(to, "%-11s", word);
+		(void)buf_addf(&b, "#%-2u ", r->number);
+	if (buf_addf(&b, "%-11s %s\n", word, text) == 0)
+		screen_add(to, b.data, b.len);
 }
 
 void show_stage(const struct run *r, const char *word, const char *format, ...)
@@ -54,13 +68,10 @@ void show_stage(const struct run *r, const char *word, const char *format, ...)
 	va_start(ap, format);
 	(void)vsnprintf(text, sizeof(text), format, ap);
 	va_end(ap);
-	if (r->plan->json) {
+	if (r->plan->json)
 		json_line(r, word, json_pack("{s:s}", "text", text));
-		return;
-	}
-	head(r, stdout, word);
-	(void)printf(" %s\n", text);
-	(void)fflush(stdout);
+	else
+		line(r, STDOUT_FILENO, word, text);
 }
 
 void show_note(const struct run *r, const char *format, ...)
@@ -73,40 +84,31 @@ void show_note(const struct run *r, const char *format, ...)
 	va_end(ap);
 	if (r->plan->json)
 		json_line(r, "note", json_pack("{s:s}", "text", text));
-	head(r, stderr, "");
-	(void)fprintf(stderr, " %s\n", text);
-}
-
-static bool is_taken(int fd, int within_ms)
-{
-	struct pollfd p = {.fd = fd, .events = POLLOUT};
-
-	return poll(&p, 1, within_ms) > 0;
+	line(r, STDERR_FILENO, "", text);
 }
 
 static void output(const struct run *r, const char *text)
 {
+	CLEANUP_BUF struct buf b = BUF_INIT(LINE_MAX_);
+
 	if (r->plan->json) {
 		json_line(r, "output", json_pack("{s:s}", "text", text));
 		return;
 	}
 	show_clear();
 	if (r->plan->count > 1)
-		(void)printf("#%-2u ", r->number);
-	(void)printf("| %s\n", text);
-	(void)fflush(stdout);
+		(void)buf_addf(&b, "#%-2u ", r->number);
+	if (buf_addf(&b, "| %s\n", text) == 0)
+		screen_add(STDOUT_FILENO, b.data, b.len);
 }
 
-/*
- * A reader that stands still (a pager, Ctrl-S) must not stop the heartbeats, since after two minutes without one the host takes the VM
- * back: after a moment lines are left out until it goes on.
- */
+/* A reader that stands still gets no more of them, until it goes on. */
 void show_output(const struct run *r, const char *text)
 {
 	static unsigned left_out;
 	char note[64];
 
-	if (!is_taken(STDOUT_FILENO, left_out ? 0 : PATIENCE_MS)) {
+	if (screen_waiting() > OUTPUT_WAITING) {
 		left_out++;
 		return;
 	}
@@ -116,6 +118,12 @@ void show_output(const struct run *r, const char *text)
 	}
 	left_out = 0;
 	output(r, text);
+}
+
+void show_others(const char *text, size_t len)
+{
+	show_clear();
+	screen_add(STDERR_FILENO, text, len);
 }
 
 void show_result(const struct run *r)
@@ -146,6 +154,7 @@ void show_spinner(const struct run *runs, unsigned n)
 	static unsigned turn;
 	static uint64_t drawn_ms;
 	const struct run *first = NULL;
+	char text[LINE_MAX_];
 
 	for (unsigned i = 0; i < n; i++) {
 		/* ssh may ask for a passphrase, and says on its own what goes wrong. */
@@ -156,11 +165,12 @@ void show_spinner(const struct run *runs, unsigned n)
 		if (!first && runs[i].state != RUN_DONE)
 			first = &runs[i];
 	}
-	if (!first || (spinning && clock_now_ms() - drawn_ms < TURN_MS) || !is_taken(STDERR_FILENO, 0))
+	if (!first || (spinning && clock_now_ms() - drawn_ms < TURN_MS) || screen_waiting() ||
+			!screen_is_taken(STDERR_FILENO))
 		return;
 	drawn_ms = clock_now_ms();
-	(void)fprintf(stderr, "\r\x1b[K%c [%6.1f s] %s", marks[turn++ % 4], (double)(drawn_ms - first->plan->began_ms) / 1000,
+	(void)str_format(text, "\r\x1b[K%c [%6.1f s] %s", marks[turn++ % 4], (double)(drawn_ms - first->plan->began_ms) / 1000,
 			waiting_for(first));
-	(void)fflush(stderr);
+	add(STDERR_FILENO, text);
 	spinning = true;
 }

@@ -5,12 +5,20 @@ A terminal sends Ctrl-C to everybody in it, ssh, gh and (when the host is this m
 """
 import pty
 import select
+import tempfile
 import termios
 import threading
 
-from once_world import LABELS, REPO, OnceCase, main, os, re, signal, subprocess, time, until
+from once_world import BUILD, LABELS, REPO, OnceCase, main, os, re, signal, subprocess, time, until
+from walk_world import Clock
 
+CLOCK = os.path.join(BUILD, "tests/fault/libwalk_clock.so")
 SPIN = re.compile(r"\r\x1b\[K[|/\\-] \[ *\d+\.\d s\] [a-z]")
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return f.read().split()
 
 
 class Terminal:
@@ -165,6 +173,61 @@ class Here(Interrupts, Base):
     pass
 
 
+class Stopped(Base):
+    """Ctrl-S, and then nothing is taken by the terminal; on a clock that only the test moves."""
+    ssh = True
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.clock = Clock(os.path.join(folder.name, "clock"))
+        self.there = {"LD_PRELOAD": CLOCK, "BOXERY_TEST_CLOCK": self.clock.path}
+        super().setUp()
+        self.w.laptop.update(self.there, BOXERY_TEST_CLOCK_MONOTONIC="1")
+
+    def beats(self):
+        return [self.w.link(name).count(b'"beat"') for name in ("link.c2h", "link.h2c")]
+
+    def test_a_job_under_a_stopped_terminal(self):
+        """Stages come and go unseen, the heart beats on for longer than a host would wait, and all of it is there to be read later."""
+        go = self.w.path("guest/go")
+        t = self.terminal("--follow").await_stage("leased").type("\x13")  # the host's end, which says more than usual, must not stop either
+        self.emu.job(REPO, LABELS, f"while [ ! -e {go} ]; do sleep 0.1; done", name="unseen")
+        until(lambda: self.w.state("one") == "BUSY", 30)
+        with open(self.w.path("images/console/one.log"), "ab") as console:
+            for _ in range(700):
+                console.write(b"flood " * 60 + b"\n")
+        for _ in range(10):
+            before = self.beats()
+            self.clock.advance(15)
+            until(lambda before=before: all(a > b for a, b in zip(self.beats(), before)))
+        self.assertEqual(self.w.state("one"), "BUSY")
+        self.assertNotIn(" running ", t.screen)
+        self.w.write("guest/go", "")
+        self.holds_nothing()
+        self.assertFalse(t.ended())
+        t.type("\x11")
+        self.assertEqual(t.wait(), 0, t.screen[-2000:])
+        text = "\n".join(t.lines())
+        self.assertLess(text.index("running"), text.index("result"))
+        self.assertIn("reset", text)
+        self.assertRegex(text, r"(?m)^\| flood flood")
+
+    def test_the_end_under_a_stopped_terminal(self):
+        """Ctrl-C makes it go on, and SIGTERM does not wait for it."""
+        for how in ("key", "signal"):
+            t = self.terminal("--idle-timeout", "1s").await_stage("delivered").type("\x13")
+            until(lambda: [r for r in self.emu.runners() if r["ended"] == "deleted"], 30)
+            self.holds_nothing()
+            until(lambda t=t: not children(t.pid))
+            if how == "key":
+                t.press_ctrl_c()
+            else:
+                os.kill(t.pid, signal.SIGTERM)
+            self.assertEqual(t.wait(), 12, t.screen)
+            self.new_github()
+
+
 class There(Interrupts, Base):
     ssh = True
 
@@ -191,8 +254,7 @@ class There(Interrupts, Base):
         self.addCleanup(t.close)
         t.await_text("Enter passphrase for key")
         until(lambda: not t.echoes())
-        with open(f"/proc/{t.pid}/task/{t.pid}/children", encoding="ascii") as f:
-            os.kill(int(f.read().split()[0]), signal.SIGTERM)
+        os.kill(int(children(t.pid)[0]), signal.SIGTERM)
         t.await_text("status 130")
         self.assertTrue(t.echoes())
         self.clean()
