@@ -28,9 +28,12 @@ void cli_help(const struct cli_usage *u)
 
 static int add_to_list(struct option_list *list, char *text, const char *name, struct error *e)
 {
-	char *save = NULL;
-
-	for (char *item = strtok_r(text, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+	for (char *item = text, *next; item; item = next) {
+		next = strchr(item, ',');
+		if (next)
+			*next++ = '\0';
+		if (!item[0])
+			return error_set(e, EINVAL, "--%s: a value is empty; name what is wanted, with a comma between two", name);
 		if (list->n == OPTION_LIST_MAX)
 			return error_set(e, EINVAL, "--%s: at most %d values", name, OPTION_LIST_MAX);
 		list->items[list->n++] = item;

@@ -64,6 +64,14 @@ static int make_folders(char *path, struct error *e)
 	}
 }
 
+/* The new name of a file is as durable as its folder is. */
+static int sync_folder(const char *folder)
+{
+	CLEANUP_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -1 : fsync(fd);
+}
+
 int hosts_save(json_t *document, struct error *e)
 {
 	char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX];
@@ -83,6 +91,29 @@ int hosts_save(json_t *document, struct error *e)
 		(void)unlink(fresh);
 		return error_errno(e, code, "cannot write %s", path);
 	}
+	if (sync_folder(folder) < 0)
+		return error_errno(e, errno, "cannot make sure that %s is written", path);
+	return 0;
+}
+
+/* A lock of POSIX: a home may be on NFS, and there is no flock() everywhere. The file stays, or two could hold two. */
+int hosts_lock(int *ret, struct error *e)
+{
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	char folder[PATH_MAX], path[PATH_MAX];
+	CLEANUP_FD int fd = -1;
+
+	if (folder_of(folder, e) < 0 || make_folders(folder, e) < 0)
+		return -e->code;
+	if (str_format(path, "%s/" FILE_NAME ".lock", folder) < 0)
+		return error_set(e, ENAMETOOLONG, "%s: too long", folder);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return error_errno(e, errno, "cannot write %s", path);
+	while (fcntl(fd, F_SETLKW, &whole) < 0)
+		if (errno != EINTR)
+			return error_errno(e, errno, "cannot lock %s", path);
+	*ret = TAKE_FD(fd);
 	return 0;
 }
 

@@ -104,7 +104,7 @@ struct run {
 	struct process link;
 	struct link_buffer in, out;
 	uint64_t heard_ms, beat_ms, lost_ms;
-	char arch[16], vm[VM_NAME_MAX], name[RUN_NAME_MAX];
+	char arch[LINK_ARCH_MAX], vm[VM_NAME_MAX], name[RUN_NAME_MAX];
 	bool leased, ended, clean, reset_told, link_lost, told;
 	uint64_t ended_ms;
 	/* GitHub */

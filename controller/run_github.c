@@ -108,8 +108,7 @@ static json_t *labels_of(const struct run *r)
 	for (size_t i = 0; i < p->n_labels; i++)
 		(void)json_array_append_new(labels, json_string(p->labels[i]));
 	for (size_t i = 0; p->n_labels == 0 && i < ARRAY_SIZE(usual); i++)
-		if (usual[i][0])
-			(void)json_array_append_new(labels, json_string(usual[i]));
+		(void)json_array_append_new(labels, json_string(usual[i]));
 	return labels;
 }
 

@@ -65,11 +65,10 @@ static void on_hello(struct run *r, json_t *m)
 
 	if (r->state != RUN_GREETING)
 		return;
-	if (link_agree(m, "this boxery", PEER, &e) < 0) {
+	if (link_agree(m, "this boxery", PEER, &e) < 0 || link_arch(m, r->arch, &e) < 0) {
 		run_end(r, RESULT_NOT_DELIVERED, true, error_exit_status(&e), e.text);
 		return;
 	}
-	link_shown(m, "arch", r->arch, sizeof(r->arch));
 	run_enter(r, RUN_READY, 0);
 }
 

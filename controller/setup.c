@@ -3,6 +3,7 @@
  * remembered. The greeting is the one of `runners once`, so what is tried here is what is needed there.
  */
 #include "controller/setup.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/options.h"
 #include "controller/clock.h"
@@ -57,52 +58,62 @@ static int why_not(const char *host, struct process *p, struct error *e)
 			host[0] ? host : "this machine", status, forward_version());
 }
 
-/* The host's hello. */
+/* 1: *ret is the host's hello; 0: more has to be read. */
+static int take_hello(struct link_buffer *in, json_t **ret, struct error *e)
+{
+	enum link_type type;
+	char text[LINK_TEXT_MAX];
+	json_t *m;
+	int r;
+
+	while ((r = link_next(in, &type, &m, e)) == 1) {
+		if (type == LINK_HELLO) {
+			*ret = m;
+			return 1;
+		}
+		link_shown(m, "text", text, sizeof(text));
+		json_decref(m);
+		if (type == LINK_ERROR)
+			return error_set(e, EIO, "the host says: %s", text);
+	}
+	return r;
+}
+
 static int greet(const char *host, json_t **ret, struct error *e)
 {
 	static const char *const args[] = {"runners", "__once", NULL};
 	CLEANUP(process_free) struct process p = PROCESS_INIT;
 	CLEANUP(link_buffer_free) struct link_buffer in = LINK_BUFFER_INIT;
 	uint64_t until = clock_now_ms() + GREETING_MS;
-	enum link_type type = LINK_BEAT;
-	char text[LINK_TEXT_MAX];
 	int r = start(host, args, PROCESS_IN | PROCESS_OUT, &p, e);
 
-	while (r >= 0) {
+	while (r == 0) {
 		struct pollfd f = {.fd = p.out, .events = POLLIN};
 
 		if (clock_now_ms() >= until)
 			return error_set(e, ETIMEDOUT, "the host does not answer within a minute");
 		(void)poll(&f, 1, 200);
 		r = link_read(&in, p.out, e);
-		if (r == -EAGAIN) {
-			error_clear(e);
-			r = 1;
-			continue;
-		}
 		if (r == 0)
 			return why_not(host, &p, e);
 		if (r > 0)
-			r = link_next(&in, &type, ret, e);
-		if (r <= 0)
-			continue;
-		if (type == LINK_HELLO)
-			return link_agree(*ret, "this boxery", "boxery on the host", e);
-		link_shown(*ret, "text", text, sizeof(text));
-		if (type == LINK_ERROR)
-			(void)error_set(e, EIO, "the host says: %s", text);
-		json_decref(*ret);
-		*ret = NULL;
-		r = type == LINK_ERROR ? -EIO : 1;
+			r = take_hello(&in, ret, e);
+		else if (r == -EAGAIN)
+			r = 0;
+		if (r == 0)
+			error_clear(e);
 	}
-	return r;
+	return r < 0 ? r : link_agree(*ret, "this boxery", "boxery on the host", e);
 }
 
 static int remember(const char *host, const char *version, const char *arch, bool is_default, struct error *e)
 {
+	CLEANUP_FD int lock = -1;
 	json_t *document = NULL, *hosts;
-	int r = hosts_load(&document, e);
+	int r = hosts_lock(&lock, e);
 
+	if (r == 0)
+		r = hosts_load(&document, e);
 	if (r < 0)
 		return r;
 	hosts = json_object_get(document, "hosts");
@@ -135,9 +146,12 @@ static int list(struct error *e)
 
 static int forget(const char *host, struct error *e)
 {
+	CLEANUP_FD int lock = -1;
 	json_t *document = NULL;
-	int r = hosts_load(&document, e);
+	int r = hosts_lock(&lock, e);
 
+	if (r == 0)
+		r = hosts_load(&document, e);
 	if (r == 0 && json_object_del(json_object_get(document, "hosts"), host) < 0)
 		r = error_set(e, ENOENT, "no host '%.60s' is remembered", host);
 	if (r == 0 && str_equal(link_text(document, "default"), host))
@@ -153,16 +167,15 @@ static int look(const char *host, bool is_default, struct error *e)
 	static const char *const doctor[] = {"doctor", NULL};
 	CLEANUP(process_free) struct process p = PROCESS_INIT;
 	const char *address = str_equal(host, HOSTS_THIS_MACHINE) ? "" : host;
-	char version[32], arch[16];
+	char version[32], arch[LINK_ARCH_MAX];
 	json_t *hello = NULL;
 	int status;
 
-	if (forward_check_host(host, e) < 0 || greet(address, &hello, e) < 0) {
+	if (forward_check_host(host, e) < 0 || greet(address, &hello, e) < 0 || link_arch(hello, arch, e) < 0) {
 		json_decref(hello);
 		return fail(e);
 	}
 	link_shown(hello, "version", version, sizeof(version));
-	link_shown(hello, "arch", arch, sizeof(arch));
 	(void)printf("%s: boxery %s, %s\n", host, version, arch);
 	if (!str_equal(version, forward_version()))
 		(void)printf("%s: this is boxery %s; both speak protocol %d, so they work together\n", host, forward_version(), LINK_PROTOCOL);

@@ -214,3 +214,16 @@ int link_agree(const json_t *hello, const char *us, const char *them, struct err
 				them, version, oldest);
 	return (int)(newest < LINK_PROTOCOL ? newest : LINK_PROTOCOL);
 }
+
+int link_arch(const json_t *hello, char dst[static LINK_ARCH_MAX], struct error *e)
+{
+	static const char *const known[] = {"x64", "arm64", "arm"};
+	char shown[32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (str_equal(link_text(hello, "arch"), known[i]))
+			return str_copy_n(dst, LINK_ARCH_MAX, known[i]);
+	link_shown(hello, "arch", shown, sizeof(shown));
+	return error_set(e, EOPNOTSUPP, "the host says that its architecture is '%s', and GitHub's runner is there for x64, arm64 and arm; take another "
+			"host", shown);
+}

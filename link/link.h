@@ -7,7 +7,7 @@
  *
  * from        type        keys
  * both        hello       protocol, oldest (numbers: the newest and the oldest that this end speaks), version
- *                         host: also host (its id), arch ("x64", "arm64")
+ *                         host: also host (its id), arch ("x64", "arm64", "arm": what GitHub calls it, no other is taken)
  * both        beat        - every LINK_BEAT_MS; who has heard nothing for LINK_SILENT_MS takes the other end for dead
  * controller  lease       pool, scope, wait_ms, ttl_ms, follow (boolean: send the runner's output)
  * host        progress    text: what the host waits for
@@ -92,6 +92,10 @@ bool link_true(const json_t *message, const char *key);
 
 /* Of a hello: the protocol that both speak, or -EOPNOTSUPP with what must be upgraded. us, them: names for the sentence. */
 int link_agree(const json_t *hello, const char *us, const char *them, struct error *e);
+
+/* The arch of a host's hello: 0, or -EOPNOTSUPP when there is no runner for it. It becomes a label, and jobs come by that. */
+#define LINK_ARCH_MAX 8
+int link_arch(const json_t *hello, char dst[static LINK_ARCH_MAX], struct error *e);
 
 /* jansson's memory is wiped when it is freed, from here on. Before anything else uses jansson. */
 void link_wipe_memory(void);

@@ -36,7 +36,9 @@ static const char *architecture(void)
 
 	if (uname(&u) < 0)
 		return "";
-	return str_equal(u.machine, "x86_64") ? "x64" : str_equal(u.machine, "aarch64") ? "arm64" : u.machine;
+	if (str_equal(u.machine, "x86_64"))
+		return "x64";
+	return str_equal(u.machine, "aarch64") ? "arm64" : str_starts(u.machine, "arm") ? "arm" : u.machine;
 }
 
 static void fail_of(struct once *o, const struct keeper_link_answer *a)

@@ -231,7 +231,9 @@ class Refused(OnceCase):
     def test_usage(self):
         for args, words in ((("--count", "0"), "--count"), (("--org", "x"), "exclude each other"), (("--group", "g"), "--group goes with"),
                             (("--pool", "No Pool"), "pool name"), (("--label", "a b"), "--label"), (("--label", "good,\udcff"), "--label"),
-                            (("--label", "\x1b[1m"), "--label"), (("stray",), "unexpected argument")):
+                            (("--label", "\x1b[1m"), "--label"),
+                            (("--label", ""), "--label: a value is empty"), (("--label", "one,,two"), "--label: a value is empty"),
+                            (("--label", "one,"), "--label: a value is empty"), (("stray",), "unexpected argument")):
             o = self.w.once(*args)
             self.assertEqual(o.wait(), 2, o.text())
             self.assertIn(words, o.text())

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """boxery runners once over a real ssh to a real sshd, its link recorded; everything on the way is killed at every stage, frozen,
 or says what it must not. After each the VM is clean again and the secrets are where they belong."""
+import fcntl
 import pwd
 import tempfile
 
@@ -553,20 +554,63 @@ class BadHosts(Base):
         self.w.write("bin/" + name, f"#!/bin/sh\ncat {self.w.path('answer')}\nread line\nsleep 0.2\nexit 0\n")
         os.chmod(self.w.path("bin", name), 0o755)
 
-    def setup_here(self):
-        return subprocess.run([self.w.path("bin/boxery"), "setup", "."], env=self.w.laptop, stdin=subprocess.DEVNULL, capture_output=True,
+    def setup_here(self, *args):
+        return subprocess.run([self.w.path("bin/boxery"), "setup", *args], env=self.w.laptop, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=60, check=False)
 
+    def hello(self, **more):
+        return json.dumps({"type": "hello", **{"protocol": 1, "oldest": 1, "version": "1.0", "arch": "arm", "host": "12345678", **more}}).encode() + b"\n"
+
     def test_a_version_that_draws(self):
-        self.play(json.dumps({"type": "hello", "protocol": 1, "oldest": 1, "version": "\x1b]0;mine\x07", "arch": "\x1b[2J"}).encode() + b"\n")
-        r = self.setup_here()
-        self.assertIn(".: boxery \\x1b]0;mine\\x07, \\x1b[2J\n", r.stdout)
+        self.play(self.hello(version="\x1b]0;mine\x07"))
+        r = self.setup_here(".")
+        self.assertIn(".: boxery \\x1b]0;mine\\x07, arm\n", r.stdout)
+
+    def test_an_architecture(self):
+        """It becomes a label, so it is one that GitHub's runner is there for."""
+        for arch in ("riscv64", "", "X64", "x64,production", "\x1b[2J", 64, None):
+            self.play(self.hello(arch=arch))
+            words = "the host says that its architecture is '%s', and GitHub's runner is there for x64, arm64 and arm" % (
+                arch.replace("\x1b", "\\x1b") if isinstance(arch, str) else "")
+            r = self.setup_here(".")
+            self.assertEqual(r.returncode, 7, r.stdout + r.stderr)
+            self.assertIn(words, r.stderr)
+            o = self.w.once()
+            self.assertEqual(o.wait(), 7, o.text())
+            self.assertIn(words, o.text())
+        self.assertEqual((self.setup_here().stdout, self.emu.runners()), ("", []))
+
+    def test_a_hello_among_others(self):
+        """Several messages come with one read."""
+        self.play(b'{"type":"beat"}\n{"type":"from the future"}\n{"type":"progress","text":"soon"}\n' + self.hello() + b'{"type":"beat"}\n')
+        r = self.setup_here(".")
+        self.assertEqual((r.returncode, r.stdout.split("\n")[0]), (0, ".: boxery 1.0, arm"), r.stderr)
+
+    def test_ten_at_once(self):
+        """Each reads what is remembered and writes it anew: one after the other."""
+        self.play(self.hello(), "ssh")
+        folder = self.w.path("laptop/.config/boxery") if "BOXERY_CONFIG_DIR" not in self.w.laptop else self.w.laptop["BOXERY_CONFIG_DIR"]
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with open(os.path.join(folder, "controller.json.lock"), "w", encoding="ascii") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            p = [subprocess.Popen([self.w.path("bin/boxery"), "setup", f"host-{i}"], env=self.w.laptop, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT) for i in range(10)]
+            self.w.started += p
+            until(lambda: all(self.waits_for_a_lock(x.pid) for x in p), 30)
+            self.assertFalse(os.path.exists(os.path.join(folder, "controller.json")))
+        self.assertEqual([x.wait(60) for x in p], [0] * 10, [x.stdout.read() for x in p])
+        self.assertEqual(sorted(line.split()[-4] for line in self.setup_here().stdout.splitlines()), sorted(f"host-{i}" for i in range(10)))
+
+    @staticmethod
+    def waits_for_a_lock(pid):
+        with open("/proc/locks", encoding="ascii") as f:
+            return any("->" in line and f" {pid} " in line for line in f)
 
     def test_what_they_say(self):
         for name, (text, status) in HOSTS.items():
             self.play(text)
             if text.endswith((b"\n", b"x")):  # the others are waited for
-                r = self.setup_here()
+                r = self.setup_here(".")
                 self.assertNotEqual(r.returncode, 0, name)
                 self.assertNotIn("\x1b", r.stdout + r.stderr)
             o = self.w.once()
@@ -596,7 +640,7 @@ class BadHosts(Base):
         for name in ("production-1", "boxery-local-", "boxery-local-1/../2", "boxery-local-1&per_page=1", "boxery-local-" + "1" * 60, ""):
             self.play(b"")
             self.w.write("bin/boxery-host", "#!/bin/sh\necho '%s'\nwhile read line; do case $line in *'\"lease\"'*) echo '%s';; esac; done\n" % (
-                json.dumps({"type": "hello", "protocol": 1, "oldest": 1}), json.dumps({"type": "leased", "vm": "one", "lease": "l", "runner": name})))
+                self.hello().decode().strip(), json.dumps({"type": "leased", "vm": "one", "lease": "l", "runner": name})))
             o = self.w.once()
             self.assertEqual(o.wait(), 8, (name, o.text()))
             self.assertIn("is not boxery-local-", o.text())

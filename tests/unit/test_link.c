@@ -131,6 +131,25 @@ static void test_versions(void **state)
 	assert_int_equal(agree(1, 2, &e), -EBADMSG);
 }
 
+static void test_architectures(void **state)
+{
+	static const char *const none[] = {"", "X64", "x64 ", "riscv64", "x86_64", "a name that is longer than any there is"};
+	char arch[LINK_ARCH_MAX] = "";
+	struct error e = ERROR_INIT;
+
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		json_t *m = json_pack("{s:s}", "arch", none[i]);
+
+		assert_int_equal(link_arch(m, arch, &e), -EOPNOTSUPP);
+		assert_non_null(strstr(e.text, "is there for x64, arm64 and arm"));
+		json_decref(m);
+	}
+	json_t *m = json_pack("{s:s}", "arch", "arm64");
+	assert_int_equal(link_arch(m, arch, &e), 0);
+	assert_string_equal(arch, "arm64");
+	json_decref(m);
+}
+
 static void test_wiped(void **state)
 {
 	char *p = link_memory(64);
@@ -153,6 +172,7 @@ int main(void)
 		cmocka_unit_test(test_too_long),
 		cmocka_unit_test(test_full_peer),
 		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_architectures),
 		cmocka_unit_test(test_wiped),
 	};
 
