@@ -106,7 +106,18 @@ static void ask_who(struct once *o)
 		refuse(o, e.code, e.text);
 }
 
-/* Only a plain true counts: doubt is public. */
+/*
+ * Only a plain true counts, and nothing that says otherwise: doubt is public. What is internal (to an enterprise) is private to GitHub,
+ * and here: who may read it are people whom its owner knows.
+ */
+static bool is_private(const json_t *repository)
+{
+	const char *visibility = link_text(repository, "visibility");
+	bool closed = !json_object_get(repository, "visibility") || str_equal(visibility, "private") || str_equal(visibility, "internal");
+
+	return closed && link_true(repository, "private");
+}
+
 static void on_repository(void *userdata, const struct gh_answer *a)
 {
 	struct once *o = userdata;
@@ -118,7 +129,7 @@ static void on_repository(void *userdata, const struct gh_answer *a)
 	} else if (a->fault != GH_OK) {
 		(void)snprintf(text, sizeof(text), "%.150s: %.300s", o->plan.scope, a->text);
 		refuse(o, gh_errno(a->fault), text);
-	} else if (!json_is_true(json_object_get(a->body, "private"))) {
+	} else if (!is_private(a->body)) {
 		(void)snprintf(text, sizeof(text), "%.150s is not private: anybody who can open a pull request there could run code on your "
 				"host. Only private repositories are served", o->plan.scope);
 		refuse(o, EACCES, text);

@@ -19,6 +19,15 @@ void answers_message(const char *data, size_t len, char *dst, size_t size)
 	str_show_n(dst, size, text ? text : "", text ? strlen(text) : 0);
 }
 
+bool answers_is_private(const json_t *repository)
+{
+	const json_t *visibility = json_object_get(repository, "visibility");
+	const char *text = json_text(repository, "visibility");
+	bool closed = !visibility || str_equal(text, "private") || str_equal(text, "internal");
+
+	return closed && json_is_true(json_object_get(repository, "private"));
+}
+
 int answers_repository(const char *data, size_t len, const char *scope, bool *ret_private, struct error *e)
 {
 	CLEANUP_JSON json_t *root = NULL;
@@ -29,7 +38,7 @@ int answers_repository(const char *data, size_t len, const char *scope, bool *re
 	if (!name || strcasecmp(name, scope) != 0)
 		return error_set(
 			e, EBADMSG, "the answer is about another repository than %s; was it renamed?", scope);
-	*ret_private = json_is_true(json_object_get(root, "private"));
+	*ret_private = answers_is_private(root);
 	return 0;
 }
 

@@ -17,7 +17,9 @@
 /* The "message" of an error body, made visible; "" when there is none. Never fails. */
 void answers_message(const char *data, size_t len, char *dst, size_t size);
 
-/* Only a boolean true counts as private; the repository has to be the one that was asked for. */
+/* A boolean true in "private", and no "visibility" that is neither private nor internal (to an enterprise). */
+bool answers_is_private(const json_t *repository);
+/* The repository has to be the one that was asked for. */
 int answers_repository(const char *data, size_t len, const char *scope, bool *ret_private, struct error *e);
 
 /* The sealed JIT config and the runner's id. ret_id is set, if the answer has it, even when the call fails. */

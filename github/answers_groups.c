@@ -59,7 +59,7 @@ int answers_group_repositories(
 	json_array_foreach(list, i, item)
 	{
 		const char *name = json_text(item, "full_name");
-		if (!json_is_true(json_object_get(item, "private")))
+		if (!answers_is_private(item))
 			*ret_all_private = false;
 		if (!name || scope_check(name, NULL) < 0 || strncasecmp(name, org, n) != 0 || name[n] != '/')
 			return error_set(e, EBADMSG, "the answer has a repository without a name of this organization");

@@ -242,9 +242,20 @@ class GitHubTest(GitHubCase):
             self.no_mint(EACCES, "public", "not private", 0)
         self.emu.repo("o/r", private=True, override={}, drop=["private"])
         self.no_mint(EACCES, "public", "not private", 0)
+        # Nor one that is said to be public all the same, or to be something that nobody knows.
+        for value in ("public", "Private", "restricted", None, 1):
+            self.emu.repo("o/r", private=True, override={"visibility": value}, drop=[])
+            self.assertEqual(self.ok("REPOSITORY")["is_private"], 0)
+            self.no_mint(EACCES, "public", "not private", 0)
+
+    def test_internal_is_private(self):
+        """As GitHub has it: to an enterprise, whose members are known."""
         self.emu.repo("o/r", private=True, override={"visibility": "internal"}, drop=[])
-        self.assertEqual(self.mint()[0]["code"], 0)
-        self.assertEqual(len(self.seen("POST")), 1)
+        self.assertEqual(self.ok("REPOSITORY")["is_private"], 1)
+        os.close(self.mint()[1][0])
+        self.emu.repo("o/r", private=True, override={}, drop=["visibility"])  # older servers do not say it
+        os.close(self.mint("another")[1][0])
+        self.assertEqual(len(self.seen("POST")), 2)
 
     def test_answer_about_another_repository(self):
         self.emu.repo("o/r", private=True, override={"full_name": "o/renamed"})

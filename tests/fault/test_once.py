@@ -200,9 +200,19 @@ class Refused(OnceCase):
         self.refuse(6, "octo/strange is not private", repo="octo/strange")
         self.emu.repo("octo/strange", override={"private": "true"})
         self.refuse(6, "octo/strange is not private", repo="octo/strange")
+        for visibility in ("public", "restricted", None):
+            self.emu.repo("octo/contrary", override={"private": True, "visibility": visibility})
+            self.refuse(6, "octo/contrary is not private", repo="octo/contrary")
         self.emu.repo("octo/reader", override={"permissions": {"admin": False}})
         self.refuse(6, "no administrator", repo="octo/reader")
         self.refuse(2, "no git remote", repo=None)
+
+    def test_internal(self):
+        """Private to an enterprise is private."""
+        self.emu.repo("octo/internal", private=True, visibility="internal")
+        o = self.w.once("--idle-timeout", "1s", repo="octo/internal")
+        self.assertEqual(o.wait(), 12, o.text())
+        self.clean()
 
     def test_another_github(self):
         """What is said with --repo is what is asked, whatever GH_HOST says."""
