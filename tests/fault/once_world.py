@@ -16,14 +16,16 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 
-from keeper_world import Case, World, enter_namespace, main, until
+from keeper_world import Case, World, enter_namespace, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "emulator"))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 import canary  # noqa: E402
 from emu.client import Emulator  # noqa: E402
+from journal import Journal  # noqa: E402
 
 BUILD = os.environ.get("BOXERY_BUILD", os.path.join(HERE, "..", "..", "build"))
 RUNNER = os.path.join(HERE, "..", "emulator", "runner")
@@ -168,7 +170,7 @@ class OnceWorld(World):
         with open(self.path("tools/sshd_config"), "w", encoding="ascii") as f:
             f.write(f"ListenAddress 127.99.0.1:2222\nHostKey {self.path('tools/host_key')}\nAuthorizedKeysFile {self.path('tools/authorized_keys')}\n"
                     f"StrictModes no\nPidFile none\nUsePAM no\nPermitRootLogin prohibit-password\nSetEnv {environment}\n"
-                    "AcceptEnv *\nPasswordAuthentication no\nMaxStartups 100\n")
+                    "AcceptEnv *\nPasswordAuthentication no\nMaxStartups 100\nLogLevel DEBUG1\n")
         self.write_known_hosts("host_key.pub")
         with open(self.path("tools/ssh_config"), "w", encoding="ascii") as f:
             f.write(f"Host vmhost\nHostName 127.99.0.1\nPort 2222\nUser {user}\nIdentityFile {self.path('tools/laptop_key')}\nIdentitiesOnly yes\n"
@@ -178,8 +180,7 @@ class OnceWorld(World):
         os.chmod(self.path("tools/ssh"), 0o755)
         os.makedirs("/run/sshd", exist_ok=True)
         with open(self.path("sshd.log"), "w", encoding="ascii") as log:
-            self.sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", self.path("tools/sshd_config")], stdin=subprocess.DEVNULL,
-                                         stdout=log, stderr=log)
+            self.sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", self.path("tools/sshd_config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: subprocess.run(["bash", "-c", "exec 3<>/dev/tcp/127.99.0.1/2222"], stderr=subprocess.DEVNULL, check=False)
               .returncode == 0)
 
@@ -267,6 +268,7 @@ class Once:
 
 
 class OnceCase(Case):
+    journal = None  # what anybody in this namespace logs to the system; main() makes it
     ssh, there = False, {}
     pool = ("one",)
 
@@ -289,6 +291,7 @@ class OnceCase(Case):
     def setUp(self):
         self.new_github()
         self.emu.call("DELETE", "requests")
+        self.journal.forget()
         self.w = OnceWorld(self.emu, self.ssh, self.there)
         self.w.start()
         self.w.pool_vm(*self.pool)
@@ -325,8 +328,8 @@ class OnceCase(Case):
         return [n for r in self.emu.runners() if not r["foreign"] for n in r["needles"]]
 
     def secrets_are_nowhere(self, may_know=()):
-        """argv and environment of every process, every file of the host (journal, database and deleted pages in it), both directions of
-        the link. Only gh knows the token; only the guest, the emulator and the memory of those in between know a JIT config."""
+        """argv and environment of every process, every file of the host (logs, database and deleted pages in it), the system's log, both
+        directions of the link. Only gh knows the token; only the guest, the emulator and the memory of those in between know a JIT config."""
         needles = self.needles()
         runners = {p.pid for p in self.w.guest.running.values()}
         here = [x for x in canary.in_processes(needles + [TOKEN], skip=runners | {self.emu.process.pid}) if not self.is_guest(x[0])]
@@ -334,6 +337,8 @@ class OnceCase(Case):
         host = [x for x in canary.in_files(self.w.root, needles + [TOKEN], lambda p: "/laptop/.config/gh/" in p or "/guest/" in p or
                                            "/tools/link." in p)]
         self.assertEqual(host, [])
+        log = self.journal.read()
+        self.assertEqual([n for n in needles + [TOKEN] if n.encode() in log], [], "in the system's log")
         for name in ("link.c2h", "link.h2c"):
             self.assertNotIn(TOKEN.encode(), self.w.link(name), f"the token crossed the link ({name})")
 
@@ -344,6 +349,12 @@ class OnceCase(Case):
                 return b"STANDIN_RETRY_SECONDS" in f.read()
         except OSError:
             return True
+
+
+def main():
+    enter_namespace()
+    OnceCase.journal = Journal()
+    unittest.main(verbosity=2)
 
 
 __all__ = ["BUILD", "Case", "LABELS", "Once", "OnceCase", "REPO", "TOKEN", "canary", "enter_namespace", "json", "main", "os", "re", "signal", "subprocess",

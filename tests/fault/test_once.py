@@ -1,5 +1,8 @@
 #!/usr/bin/python3
 """boxery runners once on this machine: what may happen, and what host and GitHub hold afterwards."""
+import socket
+import syslog
+
 from once_world import LABELS, REPO, TOKEN, OnceCase, json, main, os, signal, subprocess, time, until
 
 
@@ -141,6 +144,14 @@ class Canaries(OnceCase):
                     f.write(b"." * (1 << 20) + secret.encode())  # over a block's edge
                 found(name)
                 os.truncate(path, size)
+            # What sshd and others say to syslog(3), and a service of systemd to the journal.
+            syslog.syslog("a word " + secret)
+            found("syslog")
+            self.journal.forget()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+                s.sendto(b"MESSAGE=" + secret.encode(), "/run/systemd/journal/socket")
+            found("the journal")
+            self.journal.forget()
             self.secrets_are_nowhere()
         self.w.write("tools/link.c2h", '{"type":"hello","token":"%s"}' % TOKEN)
         found("the link")

@@ -55,6 +55,10 @@ class Ssh(Base):
         self.assertEqual(o.wait(), 0, o.text())
         self.assertEqual(o.result()[0]["job"], "far away")
         self.clean()
+        # What sshd says is in the log that was searched.
+        log = self.journal.read()
+        self.assertIn(b"Accepted publickey for ", log)
+        self.assertIn(b"Starting session: command ", log)
         # The record is what it is taken for: the secret that may cross did, once, and nothing came back.
         runner = self.emu.runners()[-1]
         sent, got = self.w.link("link.c2h"), self.w.link("link.h2c")
