@@ -25,11 +25,11 @@ static int open_pipe(int ret[2], struct error *e)
 	return 0;
 }
 
-struct plan {
+struct pipes {
 	int in[2], out[2], err[2], failed[2];
 };
 
-static void plan_free(struct plan *p)
+static void pipes_free(struct pipes *p)
 {
 	int *const all[] = {p->in, p->out, p->err, p->failed};
 
@@ -47,7 +47,7 @@ static void become(int fd, int as, const char *fallback)
 		(void)dup2(fd, as);
 }
 
-static void child(const char *const *argv, unsigned pipes, const struct plan *p)
+static void child(const char *const *argv, unsigned pipes, const struct pipes *p)
 {
 	sigset_t none;
 	int code;
@@ -81,7 +81,7 @@ static int take_end(int *end, int *ret, struct error *e)
 
 int process_start(const char *const *argv, unsigned pipes, struct process *ret, struct error *e)
 {
-	CLEANUP(plan_free) struct plan p = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+	CLEANUP(pipes_free) struct pipes p = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
 	struct process made = PROCESS_INIT;
 	int code = 0, r;
 	ssize_t n;
