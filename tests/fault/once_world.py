@@ -18,7 +18,7 @@ import threading
 import time
 import unittest
 
-from keeper_world import Case, World, enter_namespace, until
+from keeper_world import Case, Gone, World, enter_namespace, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "emulator"))
@@ -80,7 +80,7 @@ class Guests(threading.Thread):
         while True:
             try:
                 return self.w.runner_of(name)
-            except OSError:
+            except (OSError, Gone):
                 if self.over or self.w.running(name) != generation or time.monotonic() > end:
                     raise
             time.sleep(0.1)

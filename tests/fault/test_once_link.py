@@ -263,6 +263,12 @@ class Kill(Base):
         self.w.keeper.wait()
         self.w.keeper = None
 
+    def answers(self):
+        try:
+            return bool(self.w.vms())
+        except (OSError, Gone):
+            return False
+
     renewals = 0
 
     def renewed(self):
@@ -273,7 +279,7 @@ class Kill(Base):
 
     def own_keeper(self):
         """The one that the host's end has started makes room for the test's."""
-        until(lambda: self.pids("boxery-keeper"), 30)
+        until(lambda: self.pids("boxery-keeper") and self.answers(), 30)
         self.w.call("QUIT")
         until(lambda: not self.pids("boxery-keeper"))
         self.w.start()
@@ -341,7 +347,7 @@ class Kill(Base):
         o = self.stage("running")
         self.kill_keeper()
         o.process.kill()
-        until(lambda: self.pids("boxery-keeper"), 30)
+        until(lambda: self.pids("boxery-keeper") and self.answers(), 30)
         self.over(o, -signal.SIGKILL, left=1)
         self.forget()
         self.own_keeper()
