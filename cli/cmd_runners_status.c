@@ -51,6 +51,25 @@ static void print_budget(const json_t *status)
 		printf("The credential ends at %s\n", expires);
 }
 
+/* Only what an admin has to do something about. */
+static void print_versions(const json_t *status)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "versions"), i, one)
+	{
+		char image[VM_NAME_MAX], version[64], until[40], state[32];
+
+		(void)json_text(one, "state", state, sizeof(state));
+		if (str_equal(state, "ends soon") || str_equal(state, "gets no jobs"))
+			printf("actions/runner %s in image %s %s: GitHub takes it until %s\n",
+					json_text(one, "version", version, sizeof(version)),
+					json_text(one, "image", image, sizeof(image)), state,
+					json_text(one, "until", until, sizeof(until)));
+	}
+}
+
 static void print_entries(const json_t *status)
 {
 	static const char *const titles[] = {"SCOPE", "STATE", "SINCE", "QUEUED", "LEASES", "MAX", "LAST", "NEXT"};
@@ -120,6 +139,7 @@ static int print_status(bool json, struct error *e)
 		return r == EXIT_STATUS_OK ? 0 : error_set(e, EIO, "the status could not be printed");
 	}
 	print_budget(status);
+	print_versions(status);
 	if (!json_is_true(json_object_get(status, "keeper")))
 		printf("The keeper is not there: no VM can be leased\n");
 	print_entries(status);

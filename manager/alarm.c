@@ -21,6 +21,7 @@ static const char *const names[] = {
 	[ALARM_JOBLESS] = "jobless",
 	[ALARM_CREDENTIAL] = "credential",
 	[ALARM_BUDGET] = "budget",
+	[ALARM_VERSION] = "version",
 };
 _Static_assert(ARRAY_SIZE(names) == ALARM_COUNT, "table and enum differ");
 

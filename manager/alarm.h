@@ -15,6 +15,7 @@ enum alarm_kind {
 	ALARM_JOBLESS,	  /* many leases without a job */
 	ALARM_CREDENTIAL, /* it ends soon */
 	ALARM_BUDGET,	  /* the rate limit will be reached */
+	ALARM_VERSION,	  /* GitHub gives the actions/runner of an image (the scope) no jobs any more, or soon */
 	ALARM_COUNT
 };
 const char *alarm_kind_to_string(enum alarm_kind v);

@@ -1,7 +1,6 @@
 #include "manager/logs.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "linux/clock.h"
 #include "linux/file.h"
 #include "linux/log.h"
 #include <dirent.h>
@@ -96,10 +95,10 @@ static size_t list(DIR *d, struct kept *files)
 	return n;
 }
 
-void logs_prune(const struct hostconf *host, uint64_t keep_ms)
+void logs_prune(const struct hostconf *host, uint64_t wall_us, uint64_t keep_ms)
 {
 	CLEANUP_FREE struct kept *files = calloc(FILES_MAX, sizeof(*files));
-	time_t oldest = (time_t)(clock_wall_us() / 1000000) - (time_t)(keep_ms / 1000);
+	time_t oldest = (time_t)(wall_us / 1000000) - (time_t)(keep_ms / 1000);
 	uint64_t sum = 0;
 	size_t n;
 	int fd = -1;

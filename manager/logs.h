@@ -13,5 +13,5 @@
 
 /* Copies the console, and says what can be told from its last lines. Failures are logged; a lease ends all the same. */
 enum hint logs_keep(const struct hostconf *host, const struct work *w);
-void logs_prune(const struct hostconf *host, uint64_t keep_ms);
+void logs_prune(const struct hostconf *host, uint64_t wall_us, uint64_t keep_ms); /* wall_us: now */
 #endif

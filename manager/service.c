@@ -8,6 +8,7 @@
 #include "manager/control.h"
 #include "manager/logs.h"
 #include "manager/metrics.h"
+#include "manager/versions.h"
 #include <errno.h>
 #include <string.h>
 #include <systemd/sd-daemon.h>
@@ -23,6 +24,11 @@
 uint64_t service_now_ms(void)
 {
 	return clock_boot_us() / 1000;
+}
+
+uint64_t service_wall_us(struct service *s)
+{
+	return steady_wall_us(&s->steady, clock_wall_us(), clock_boot_us());
 }
 
 struct work *service_work_find(struct service *s, uint64_t number)
@@ -238,7 +244,7 @@ void service_forecast(struct service *s)
 /* Loud from two weeks before on, once a day. */
 static void tell_expiry(struct service *s)
 {
-	uint64_t expires = github_link_budget(s->github)->expires, now = clock_wall_us() / 1000000, days;
+	uint64_t expires = github_link_budget(s->github)->expires, now = service_wall_us(s) / 1000000, days;
 
 	if (!expires || expires > now + EXPIRY_DAYS * DAY_S) {
 		s->expiry_told = 0;
@@ -277,7 +283,7 @@ static int on_housekeeping(sd_event_source *source, uint64_t us, void *userdata)
 	tell_expiry(s);
 	tell_budget(s);
 	if (!s->pruned_ms || now - s->pruned_ms >= PRUNE_MS) {
-		logs_prune(s->host, s->config->log_keep_ms);
+		logs_prune(s->host, service_wall_us(s), s->config->log_keep_ms);
 		s->pruned_ms = now;
 	}
 	if (!s->stopping)
@@ -320,6 +326,8 @@ int service_new(const struct hostconf *host, const char *config_path, struct run
 	if (r == 0)
 		r = metrics_new(&s->metrics, e);
 	if (r == 0)
+		r = versions_new(s, &s->versions, e);
+	if (r == 0)
 		r = control_new(s, host->runtime_dir, &s->control, e);
 	if (r == 0)
 		r = service_watch_hup(s, e);
@@ -348,6 +356,7 @@ struct service *service_free(struct service *s)
 	(void)control_free(s->control);
 	(void)alarms_free(s->alarms);
 	(void)metrics_free(s->metrics);
+	(void)versions_free(s->versions);
 	(void)sd_event_source_disable_unref(s->housekeeping);
 	(void)sd_event_source_disable_unref(s->settle);
 	(void)sd_event_source_disable_unref(s->due);
@@ -368,7 +377,8 @@ int service_run(struct service *s, struct error *e)
 	service_pause_load(s);
 	for (unsigned i = 0; i < s->n_entries; i++)
 		entry_poll_in(&s->entries[i], 0);
-	if (loop_timer(s->ev, &s->housekeeping, HOUSEKEEPING_FIRST_MS, on_housekeeping, s, e) < 0)
+	if (loop_timer(s->ev, &s->housekeeping, HOUSEKEEPING_FIRST_MS, on_housekeeping, s, e) < 0 ||
+		versions_start(s->versions, e) < 0)
 		return -EIO;
 	(void)sd_notify(0, "READY=1");
 	r = sd_event_loop(s->ev);

@@ -12,6 +12,7 @@
 #include "manager/backoff.h"
 #include "manager/github_link.h"
 #include "manager/keeper_link.h"
+#include "manager/steady.h"
 #include "manager/work.h"
 #include <jansson.h>
 
@@ -90,6 +91,8 @@ struct service {
 	struct control *control;
 	struct alarms *alarms;
 	struct metrics *metrics;
+	struct versions *versions;
+	struct steady steady;
 	const char *config_path;
 	uint64_t began_ms, pruned_ms, expiry_told; /* expiry_told: days left, as last announced */
 	bool budget_told;
@@ -107,6 +110,7 @@ struct service *service_free(struct service *s);
 DEFINE_CLEANUP(struct service *, service_free);
 int service_run(struct service *s, struct error *e); /* until SIGTERM or SIGINT; the exit status or -errno */
 uint64_t service_now_ms(void);
+uint64_t service_wall_us(struct service *s); /* as far as it is to be believed: steady.h */
 /* Says when the configuration may need more calls than GitHub allows. */
 void service_forecast(struct service *s);
 /* After anything changed: ended works are freed, waits armed, status told. Done by the loop, not at once. */

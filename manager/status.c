@@ -3,6 +3,7 @@
 #include "linux/clock.h"
 #include "manager/budget.h"
 #include "manager/service.h"
+#include "manager/versions.h"
 #include <string.h>
 
 static json_int_t ms_until(uint64_t at_ms, uint64_t now)
@@ -112,9 +113,9 @@ json_t *service_status(struct service *s)
 		(void)json_array_append_new(entries, status_entry(&s->entries[i], now));
 	for (const struct work *w = s->works; w; w = w->next)
 		(void)json_array_append_new(leases, status_work(w, now));
-	return json_pack("{s:i,s:s,s:I,s:b,s:b,s:o,s:o,s:o}", "pid", (int)getpid(), "status", s->status, "up_ms",
+	return json_pack("{s:i,s:s,s:I,s:b,s:b,s:o,s:o,s:o,s:o}", "pid", (int)getpid(), "status", s->status, "up_ms",
 		(json_int_t)(now - s->began_ms), "keeper", keeper_link_is_up(s->keeper) ? 1 : 0, "stopping", s->stopping ? 1 : 0,
-		"budget", status_budget(s, now), "entries", entries, "leases", leases);
+		"budget", status_budget(s, now), "versions", versions_status(s->versions), "entries", entries, "leases", leases);
 }
 
 json_t *service_explain(struct service *s)

@@ -4,9 +4,10 @@
     month.py BUILD_DIR [--jobs 5000] [--days 30] [--seed 1] [--vms 4] [--verbose]
 
 GitHub fails, limits, loses answers and is slow; the keeper refuses and hangs up; guests die, hang and never connect; the
-service is killed at random. Checked at the end, and after every job that is over: each job ran once or is still GitHub's
-to give out, no runner had two jobs, no registration of ours is left, no foreign runner was touched, every VM is READY. In the
-second half nothing kills the service, and its memory must not grow: the last line says by how much for 1,000 jobs.
+service is killed at random; the host's wall clock is set to a wrong time, minutes to weeks off, both ways, for hours. Checked at
+the end, and after every job that is over: each job ran once or is still GitHub's
+to give out, no runner had two jobs, no registration of ours is left, no foreign runner was touched, every VM is READY, no kept console
+went and no credential ended because of a clock. In the second half nothing kills the service, and its memory must not grow: the last line says by how much for 1,000 jobs.
 Exit status 1 when something is wrong. The same seed gives the same faults.
 """
 import argparse
@@ -22,13 +23,18 @@ BUILD = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 os.environ.setdefault("BOXERY_FAULT_BINARIES", os.path.join(BUILD, "tests", "fault"))
 sys.path.insert(0, HERE)
 from service_world import EAGAIN, EIO, ENOTCONN, Refused, World  # noqa: E402
-from walk_world import Clock  # noqa: E402
+from virtual_clock import Clock  # noqa: E402
 
 QUIET = 0.001   # seconds without a message, and nobody awake: everybody waits for the clock
 STEP = 10       # seconds of the clock at a time while anything is under way
 IDLE_STEP = 120
 SLOPE_MAX = 1.0  # KiB for 1,000 jobs
+SLOPE_JOBS = 4000  # of fewer, one page of 4 KiB more or less is a larger slope
 QUOTA = 5000     # calls an hour
+DAY = 86400
+WRONG_MIN_S, WRONG_MAX_S = 60, 20 * DAY  # so far off is a clock that was set wrongly
+WRONG_FOR_S = (600, 20 * 3600)           # and so long
+KEPT = ("0" * 31 + "1.log", "0" * 31 + "2.log")
 
 
 class Month(World):
@@ -43,6 +49,9 @@ class Month(World):
         self.clock = Clock(self.dir + "/clock")
         self.started = self.now()
         self.faulty, self.kills, self.injected, self.requests = True, 0, 0, {}
+        self.wrong_by, self.steps, self.began_ahead = 0, 0, False
+        os.mkdir(self.dir + "/state/logs")
+        self.keep()
         self.calls, self.hours = {}, {}
         self.write_yaml("version: 1\npoll_interval: 15s\nrunners:\n  - repo: octo/private\n    labels: "
                         "[self-hosted, linux, x64, boxery]\n    max: %d\n    start_timeout: 5m\n    idle_timeout: 10m\n"
@@ -52,8 +61,47 @@ class Month(World):
         return self.clock.now() if self.clock else time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def start(self, *arguments):
+        self.began_ahead |= self.wrong_by > 0  # what the clock says at the start is believed: it has no other
         super().start(*arguments, BOXERY_TEST_CLOCK=self.clock.path,
                       LD_PRELOAD=os.path.join(os.environ["BOXERY_FAULT_BINARIES"], "libwalk_clock.so"))
+
+    # --- the wall clock: it goes with the other one, but for what it is off
+
+    def wall(self):
+        """The right one."""
+        return time.time() + self.clock.offset
+
+    def set_clock(self, offset):
+        self.clock.set_wall(offset + self.wrong_by)
+        self.clock.set(offset)
+
+    def set_wrongly(self):
+        if self.wrong_by:
+            return
+        self.steps += 1
+        off = WRONG_MIN_S * (WRONG_MAX_S / WRONG_MIN_S) ** self.random.random()
+        self.wrong_by = off if self.random.random() < 0.5 else -off
+        self.clock.set_wall(self.clock.offset + self.wrong_by)
+        self.after(self.random.uniform(*WRONG_FOR_S), self.set_right)
+
+    def set_right(self):
+        self.wrong_by = 0
+        self.clock.set_wall(self.clock.offset)
+
+    def keep(self):
+        """Consoles of yesterday, whenever that is."""
+        self.began_ahead = self.began_ahead and self.wrong_by > 0
+        for name in KEPT:
+            with open(os.path.join(self.dir, "state/logs", name), "a"):
+                pass
+            os.utime(os.path.join(self.dir, "state/logs", name), (self.wall() - DAY,) * 2)
+
+    def lost_to_the_clock(self):
+        gone = [n for n in KEPT if not os.path.exists(os.path.join(self.dir, "state/logs", n))]
+        if self.began_ahead:
+            gone = []
+        return ["a console of yesterday was deleted: %s" % n for n in gone] + \
+            (["a credential has ended before its time"] if "the credential " in self.text() and not self.began_ahead else [])
 
     # --- faults, one in so many requests
 
@@ -193,7 +241,7 @@ class Month(World):
         while self.now() < until:
             step = STEP if self.busy() else IDLE_STEP
             to = min(until, self.now() + step, self.timers[0][0] if self.timers else until)
-            self.clock.set(self.clock.offset + max(to - self.now(), 0.001))
+            self.set_clock(self.clock.offset + max(to - self.now(), 0.001))
             self.settle()
 
     def forget(self):
@@ -233,7 +281,8 @@ def run(a):
     begin = time.monotonic()
     try:
         w.start()
-        gap = a.days * 86400 / a.jobs
+        gap = a.days * DAY / a.jobs
+        w.credential_expires = int(w.wall() + (a.days + 20) * DAY)
         finished = []
         for n in range(a.jobs):
             w.faulty = n < a.jobs // 2 or w.random.random() < 0.02
@@ -244,25 +293,29 @@ def run(a):
                   name="job-%d" % n)
             w.advance(w.now() + w.random.expovariate(1 / gap))
             w.kill_fault = kill_fault
+            if w.one_in(20):
+                w.set_wrongly()
             if n % 20 == 19:
                 for j in [j for j in w.jobs if j["status"] == "completed"]:
                     finished.append(j["name"])
                     w.jobs.remove(j)
-                assert not w.faults, w.faults[0]
+                wrong = w.faults + w.lost_to_the_clock()
+                assert not wrong, wrong
                 w.forget()
+                w.keep()
                 if not a.keep_log:
                     os.ftruncate(w.output.fileno(), 0)
                 if n > a.jobs * 0.6:
                     points.append((n, w.rss_kib()))
             if a.verbose and n % 100 == 99:
-                print("%d jobs, day %.1f, %d faults, %d kills, %.0f s" % (n + 1, (w.now() - w.started) / 86400, w.injected, w.kills,
+                print("%d jobs, day %.1f, %d faults, %d kills, %.0f s" % (n + 1, (w.now() - w.started) / DAY, w.injected, w.kills,
                                                                         time.monotonic() - begin), flush=True)
         w.faulty = False
         end = w.now() + 6 * 3600
         while w.now() < end and not (w.settled() and all(j["status"] == "completed" for j in w.jobs)):
             w.advance(w.now() + 60)
         finished += [j["name"] for j in w.jobs if j["status"] == "completed"]
-        wrong = [x for x in w.check() if "x MINT" not in x and "x DELIVER" not in x]
+        wrong = [x for x in w.check() if "x MINT" not in x and "x DELIVER" not in x] + w.lost_to_the_clock()
         if len(finished) != len(set(finished)) or len(finished) != a.jobs:
             wrong.append("%d jobs, %d finished, %d of them once: %s" % (a.jobs, len(finished), len(set(finished)),
                                                                        [j for j in w.jobs if j["status"] != "completed"][:3]))
@@ -278,10 +331,10 @@ def run(a):
         w.outcomes_total = w.outcomes_total or {}
         done = len(finished)
         growth = slope(points) if len(points) > 10 else 0.0
-        if growth > SLOPE_MAX and a.jobs >= 1000:
+        if growth > SLOPE_MAX and a.jobs >= SLOPE_JOBS:
             wrong.append("memory grows by %.2f KiB for 1,000 jobs: %s" % (growth, points[:: max(1, len(points) // 10)]))
-        print("%d jobs in %.1f days (%.0f s here), seed %d: %d faults, %d kills of the service" % (
-            done, (w.now() - w.started) / 86400, time.monotonic() - begin, a.seed, w.injected, w.kills))
+        print("%d jobs in %.1f days (%.0f s here), seed %d: %d faults, %d kills of the service, the wall clock set wrongly %d times" % (
+            done, (w.now() - w.started) / DAY, time.monotonic() - begin, a.seed, w.injected, w.kills, w.steps))
         print("outcomes: " + ", ".join("%s %d" % kv for kv in sorted(w.outcomes_total.items(), key=lambda kv: -kv[1])))
         print("asked a job: " + ", ".join("%s %.2f" % (v, w.requests.get(v, 0) / a.jobs) for v in (
             "MINT", "JOB_OF", "DELETE", "RUNNER", "RUNNERS", "JOBS", "REPOSITORY", "LEASE", "DELIVER")))

@@ -74,6 +74,8 @@ class World:
     """guest: seconds from delivery to online, from online to a job, from a job's end to power-off."""
 
     own_thread = True
+    credential_expires = 0
+    deprecations = {}  # a version's dates, as DEPRECATION answers; what is not here GitHub does not know
 
     def __init__(self, program, vms=1, pool="default", reset=0.3, guest=(0.3, 0.3, 0.2), yaml_more="", top_more=""):
         self.program = os.path.abspath(program)
@@ -593,7 +595,8 @@ class World:
         read.update(pages)
         for old in list(read)[:-500]:
             del read[old]
-        return dict(calls=changed + (verb in ("MINT", "DELETE")), calls_free=len(pages) - changed)
+        return dict(calls=changed + (verb in ("MINT", "DELETE", "DEPRECATION")), calls_free=len(pages) - changed,
+                    credential_expires=self.credential_expires)
 
     def fault(self, fault, code, text, **more):
         return Refused(code, text, fault=proto.GITHUB_FAULTS.index(fault), **more)
@@ -657,6 +660,11 @@ class World:
 
     def github_jobs(self, r):
         return self.public_jobs([j for j in self.jobs if j["status"] in ("queued", "in_progress") and j["_repo"] == r["scope"]])
+
+    def github_deprecation(self, r):
+        if r["text"] not in self.deprecations:
+            raise self.fault("absent", ENOENT, "no such version")
+        return dict(text=self.deprecations[r["text"]]), []
 
     def github_job_of(self, r):
         return self.public_jobs([j for j in self.jobs if j["runner_name"] == r["runner_name"] and j["_repo"] == r["scope"]][:1])

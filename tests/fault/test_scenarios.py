@@ -63,7 +63,7 @@ def scenario_group_does_not_allow_the_repository(w):
     assert w.text().count("error") == 1, "once, not each time"
 
 
-S, A, K = "test_service.py", "test_service_admin.py", "test_keeper_"
+S, A, K, CLOCK = "test_service.py", "test_service_admin.py", "test_keeper_", "test_service_clock.py"
 GITHUB, SCOPES = "../contract/test_github.py", "../contract/test_github_scopes.py"
 REAL, HOSTS, HOST, WARM, BUILD_IT, RUN_JOB, DELIVER = ("test_service_real.py", "test_service_hosts.py", K + "host.py", "test_vm_warm.py",
                                                        "test_build.py", "../emulator/test_run_job.py", "../unit/test_deliver.py")
@@ -79,6 +79,7 @@ ROWS = {
     "scenario_config_is_used_once": [(S, "killed_at"), (S, "guest_dies_before_the_job"), (REAL, "everybody_killed_in_mid_job")],
     "scenario_session_conflict": [(A, "a_session_conflict")],
     "scenario_version_deprecated": [(A, "the_runner_is_too_old"), (GITHUB, "test_deprecation"), (REAL, "until_when_github_takes_the_runner"),
+                                    (CLOCK, "the_runners_age_is_looked_at_daily"),
                                     (HOST, "test_an_old_runner")],
     "scenario_updates_itself": [],
     "scenario_offline_registrations": [(S, "guest_dies_in_job"), (S, "foreign_runners"), (REAL, "foreign_runners_stay")],
@@ -127,7 +128,7 @@ def program_of(path, name):
     owner = [m for m in re.findall(r"^class (\w+)|    def (%s)\b" % name, text, re.M) if m[0] or m[1]]
     if path in (S, A):
         return [whole, os.path.join(BUILD, "boxery-runners"), name], {}
-    if path in (REAL, HOSTS):
+    if path in (REAL, HOSTS, CLOCK):
         return [whole, BUILD, name], {}
     where = next((owner[i - 1][0] for i, m in enumerate(owner) if m[1] and i), "")
     if "contract" in path:

@@ -2,9 +2,11 @@
  * A clock that a test sets, for programs that are built as the product is: LD_PRELOADed, with nothing of it inside them.
  *
  * BOXERY_TEST_CLOCK names a file of 24 bytes that all share: what is added to CLOCK_BOOTTIME, in microseconds; a number that
- * grows with every change; that number as it was last acted upon. CLOCK_BOOTTIME is what clock_gettime() and timerfds of this
- * clock say (with BOXERY_TEST_CLOCK_MONOTONIC what clock_gettime() says of that clock, too); everything else stays real. A timerfd is in the kernel and knows nothing of this, so it is set anew whenever the
- * offset changes, by a thread that waits on the number.
+ * grows with every change; that number as it was last acted upon; what is added to the wall clock, in microseconds.
+ * CLOCK_BOOTTIME is what clock_gettime() and timerfds of this clock say (with BOXERY_TEST_CLOCK_MONOTONIC what clock_gettime()
+ * says of that clock, too), the wall clock what clock_gettime(), time() and gettimeofday() say; everything else stays real, times
+ * of files included. A timerfd is in the kernel and knows nothing of this, so it is set anew whenever the offset changes, by a
+ * thread that waits on the number. Nothing here waits for the wall clock, so that needs none.
  */
 #include <dlfcn.h>
 #include <err.h>
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +32,7 @@
 static struct shared {
 	_Atomic int64_t offset_us;
 	_Atomic uint32_t changes, seen;
-	uint64_t reserved;
+	_Atomic int64_t wall_us;
 } *shared;
 
 static struct timer {
@@ -123,7 +126,29 @@ int clock_gettime(clockid_t id, struct timespec *ret)
 
 	if (r == 0 && shared && (id == CLOCK_BOOTTIME || id == CLOCK_BOOTTIME_ALARM || (id == CLOCK_MONOTONIC && monotonic_too)))
 		*ret = moved(*ret, atomic_load(&shared->offset_us));
+	else if (r == 0 && shared && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
+		*ret = moved(*ret, atomic_load(&shared->wall_us));
 	return r;
+}
+
+time_t time(time_t *ret)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	if (ret)
+		*ret = now.tv_sec;
+	return now.tv_sec;
+}
+
+int gettimeofday(struct timeval *restrict ret, void *restrict zone)
+{
+	struct timespec now;
+
+	(void)zone;
+	(void)clock_gettime(CLOCK_REALTIME, &now);
+	*ret = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
+	return 0;
 }
 
 int timerfd_create(int id, int flags)

@@ -5,7 +5,6 @@ enter() puts the running script into a private world (tests/lib/world) and runs 
 """
 import ctypes
 import hashlib
-import mmap
 import os
 import platform
 import re
@@ -20,7 +19,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
+from virtual_clock import Clock  # noqa: E402
 from keeper_world import BINARIES, SPARE, Client, until  # noqa: E402
 
 WORLD = os.path.join(HERE, "../lib/world")
@@ -52,36 +52,6 @@ def enter(name):
         else:
             shutil.rmtree(folder, ignore_errors=True)
     sys.exit(1 if status < 0 else status)
-
-
-class Clock:
-    """What walk_clock.c adds to CLOCK_BOOTTIME."""
-
-    def __init__(self, path):
-        self.path = path
-        with open(path, "wb") as f:
-            f.write(bytes(24))
-        with open(path, "r+b") as f:
-            self.map = mmap.mmap(f.fileno(), 24)
-        self.changes = ctypes.c_uint32.from_buffer(self.map, 8)
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.offset = 0
-
-    def now(self):
-        return time.clock_gettime(time.CLOCK_BOOTTIME) + self.offset
-
-    def set(self, offset, followed=True):
-        """followed: a process is there that acts upon it; waits until it has."""
-        self.offset = offset
-        struct.pack_into("@q", self.map, 0, int(offset * 1000000))
-        self.changes.value += 1
-        self.libc.syscall(202, ctypes.byref(self.changes), 1, 0x7fffffff, None, None, 0)  # futex, FUTEX_WAKE
-        end = time.monotonic() + 0.5
-        while followed and struct.unpack_from("@I", self.map, 12)[0] != self.changes.value and time.monotonic() < end:
-            time.sleep(0.0002)
-
-    def advance(self, seconds, followed=True):
-        self.set(self.offset + seconds, followed)
 
 
 class Libvirt:
