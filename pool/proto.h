@@ -60,6 +60,8 @@
  * leases   lease vm pool holder scope runner_name generation runner_id registration open bound state (of its VM while open;
  *          an open lease of a RESETTING VM has ended and is closed with the reset) opened closed expires_in_ms job outcome
  *          end_reason
+ *          (outcome: the holder's last word; until then, or when it has never said one, the keeper's own: delivery-failed,
+ *          grant-failed, wake-failed, removed, and not-delivered of a runners' lease that ended before anything was planned)
  * pools    name vms ready leased broken, and the settings under their names (0: none set; start and standby are words)
  */
 #include "base/parse.h"

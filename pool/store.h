@@ -117,7 +117,8 @@ struct store_detail { /* all optional, NULL, "" or 0; the pointer to it may be N
 	const char *holder, *scope;
 	uint64_t ttl_ms;
 	bool bound;
-	/* what ends a lease: the holder's last word with RELEASE, a preliminary one with anything else */
+	/* what ends a lease: the holder's last word with RELEASE, a preliminary one with anything else; without one, a
+	 * runners' lease that got nothing and that no registration was planned for is "not-delivered" */
 	const char *outcome;
 	const char *pool; /* HAPPENING_ADD: the pool to join */
 	bool warm; /* HAPPENING_START: this life is started warm */

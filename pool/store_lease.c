@@ -110,9 +110,15 @@ int store_lease_delivered(struct store *s, const struct vm_row *vm, struct error
 int store_lease_ends(struct store *s, const struct vm_row *vm, enum vm_happening what,
 	const struct store_detail *d, struct error *e)
 {
-	/* The first reason stands: a reset that fails later is not why the lease ended. */
+	/*
+	 * The first reason stands: a reset that fails later is not why the lease ended. A runners' lease for which no
+	 * registration was even planned is on no list that its holder works off (LEASE_FILTER), and the holder may never have
+	 * heard of it: its word is said here.
+	 */
 	static const char sql[] = "UPDATE leases SET end_reason = iif(end_reason = '', ?2, end_reason),"
-				  " outcome = iif(outcome_final = 1 OR ?3 = '', outcome, ?3),"
+				  " outcome = CASE WHEN outcome_final = 1 THEN outcome WHEN ?3 <> '' THEN ?3"
+				  " WHEN outcome = '' AND registration = 'none' AND delivered_wall_us = 0 AND holder IN (?5, ?6)"
+				  " THEN 'not-delivered' ELSE outcome END,"
 				  " outcome_final = max(outcome_final, ?4)"
 				  " WHERE vm_id = (SELECT id FROM vms WHERE name = ?1) AND open = 1";
 	CLEANUP_QUERY struct query q = {0};
@@ -129,6 +135,8 @@ int store_lease_ends(struct store *s, const struct vm_row *vm, enum vm_happening
 	query_text(&q, reason);
 	query_text(&q, outcome);
 	query_u64(&q, what == HAPPENING_RELEASE && outcome[0]);
+	query_text(&q, HOLDER_SERVICE);
+	query_text(&q, HOLDER_ONCE);
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
 }

@@ -106,6 +106,21 @@ class Lease(Case):
         self.assertTrue(any(e["kind"] == "DEADLINE" and "nothing was delivered" in e["text"] for e in w.history(name="one")))
         w.call("RELEASE", lease=mine)  # a person's has only its ttl
 
+    def test_lost_before_its_holder_heard_of_it(self):
+        """Killed with the lease committed and not answered: nobody will ever say what became of it, so the keeper does."""
+        w = self.w
+        w.pool_vm("one")
+        w.kill()
+        w.start(kill="after-LEASE")
+        with self.assertRaises(Gone):
+            w.lease(holder="github-runner", scope="octo/box")
+        w.kill()
+        w.start()
+        until(lambda: w.running("one") == 2)
+        (lease,) = w.call("LEASES", flags=ALL)["document"]["leases"]
+        self.assertEqual((lease["holder"], lease["registration"], lease["outcome"]), ("github-runner", "none", "not-delivered"))
+        self.assertRegex(lease["end_reason"], "^INTERRUPTED: ")
+
     def test_timeline_begins_with_who(self):
         w = self.w
         w.pool_vm("one")

@@ -108,6 +108,53 @@ static void test_lease_released(void **state)
 	assert_string_equal(get_lease(s, row.lease).vm, "a"); /* history outlives the VM */
 }
 
+static struct vm_row lease_to(struct store *s, const char *vm, const char *holder)
+{
+	struct store_detail d = {.holder = holder, .scope = "octo/box", .ttl_ms = 5000};
+	struct error e = ERROR_INIT;
+	struct vm_row row;
+
+	(void)bring_to(s, vm, STATE_READY);
+	assert_int_equal(store_apply(s, vm, 0, HAPPENING_LEASE, &d, NULL, &row, &e), 1);
+	return row;
+}
+
+/* A holder that is killed before its lease is of any use may never have heard of it. */
+static void test_lease_that_got_nothing(void **state)
+{
+	CLEANUP(store_freep) struct store *s = open_store(state);
+	static const struct {
+		const char *vm, *holder, *outcome;
+		enum vm_happening what;
+	} rows[] = {
+		{"a", HOLDER_SERVICE, "not-delivered", HAPPENING_INTERRUPTED},
+		{"b", HOLDER_ONCE, "not-delivered", HAPPENING_HOLDER_LOST},
+		{"c", HOLDER_SERVICE, "not-delivered", HAPPENING_STOPPED},
+		{"d", HOLDER_SERVICE, "not-delivered", HAPPENING_DEADLINE},
+		{"e", "me", "", HAPPENING_INTERRUPTED}, /* a person's may be used without a delivery */
+	};
+	struct error e = ERROR_INIT;
+	struct vm_row row;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		row = lease_to(s, rows[i].vm, rows[i].holder);
+		(void)go(s, rows[i].vm, rows[i].what);
+		assert_string_equal(get_lease(s, row.lease).outcome, rows[i].outcome);
+		(void)go(s, rows[i].vm, HAPPENING_RESET_DONE);
+		assert_string_equal(get_lease(s, row.lease).outcome, rows[i].outcome);
+		assert_ok(store_lease_outcome(s, row.lease, "start failed", &e), &e); /* the holder lives, and knows better */
+	}
+	/* With a registration that may exist, or a secret that may have left, it is the holder's to find out. */
+	row = lease_to(s, "f", HOLDER_SERVICE);
+	assert_ok(store_lease_register(s, row.lease, REGISTRATION_PLANNED, 0, &e), &e);
+	(void)go(s, "f", HAPPENING_INTERRUPTED);
+	assert_string_equal(get_lease(s, row.lease).outcome, "");
+	row = lease_to(s, "g", HOLDER_SERVICE);
+	(void)go(s, "g", HAPPENING_DELIVER);
+	(void)go(s, "g", HAPPENING_STOPPED);
+	assert_string_equal(get_lease(s, row.lease).outcome, "");
+}
+
 static void test_registration(void **state)
 {
 	CLEANUP(store_freep) struct store *s = open_store(state);
@@ -398,6 +445,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_lease),
 		TEST(test_lease_released),
+		TEST(test_lease_that_got_nothing),
 		TEST(test_registration),
 		TEST(test_lease_each),
 		TEST(test_lease_bound),
