@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 """An hour of jobs on real VMs at real time, with faults at random: what the simulated month (tests/fault/month.py) cannot show.
 
-    hour.py [--minutes 60] [--vms 2] [--gap 8] [--seed 1] [--memory 512M]     (BOXERY_BUILD: the build folder)
+    hour.py [--minutes 60] [--vms 2] [--gap 8] [--seed 1] [--memory 512M] [--start-timeout 180]     (BOXERY_BUILD: the build folder)
 
 Jobs come every `gap` seconds on average, as long as not too many wait. Each looks for what an earlier one has left behind,
 leaves such things itself (files, processes, a full /tmp), and ends well or badly. Every half minute or so something is killed with
 SIGKILL (the service, its boxery-github, the keeper, a guest's QEMU), or GitHub fails, limits, is slow or loses an answer. At the end no
 fault is added, and it is waited for that all is over. Checked: every job ended once, on one runner, and only those whose guest was
 killed without a word of theirs; none found a trace; each VM is READY; no lease and no registration of ours is left; the
-foreign runners are still there. Prints a line a minute. Exit status 1 when something is wrong; the same seed gives the same faults
+foreign runners are still there; each lease has an outcome. --start-timeout is the host's BOXERY_START_TIMEOUT (seconds): under
+emulation on a host whose processors are shared with much else a boot does not end in the usual three minutes, and a VM that fails
+to three times in a row is rightly BROKEN. Prints a line a minute. Exit status 1 when something is wrong; the same seed gives the same faults
 in the same order, not at the same moment of a VM's life.
 """
 import argparse
@@ -158,6 +160,8 @@ class Hour:
         if died > self.faults["qemu"]:
             say("%d jobs died, %d guests were killed" % (died, self.faults["qemu"]))
         outcomes = collections.Counter(x["outcome"] for x in self.lab.host_json("lease", "ls", "--all")["leases"])
+        if outcomes[""]:
+            say("%d leases have no outcome" % outcomes[""])
         print("%d jobs, %d died with their guest; faults: %s; outcomes of the last leases: %s" % (
             len(self.jobs), died, dict(self.faults), dict(outcomes)))
         requests = self.lab.emulator.requests()
@@ -178,10 +182,13 @@ def main():
     parser.add_argument("--gap", type=float, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory", default="512M")
+    parser.add_argument("--start-timeout", type=int, default=180)
     a = parser.parse_args()
     ensure_image()
     with Lab("hour") as lab:
         lab.emulator.settings(linger_seconds=LINGER_S, lease_seconds=LOST_S)
+        with open(os.path.join(lab.dir, "config", "host.env"), "a", encoding="utf-8") as f:
+            f.write("BOXERY_START_TIMEOUT=%ds\n" % a.start_timeout)
         foreign = [lab.emulator.call("POST", "runners", {"repo": REPO, "name": "theirs-%d" % i, "labels": ["other"]}) for i in range(3)]
         for i in range(a.vms):
             lab.host("new", "hour-%d" % (i + 1), "--image", "lab", "--memory", a.memory)
