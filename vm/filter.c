@@ -49,7 +49,13 @@ int filter_ensure(struct host *h, struct error *e)
 		return install(h, e);
 	h->conf.net_filter = NET_FILTER_NFT;
 	r = install(h, &h->filter_refused);
-	if (r < 0) {
+	/* Guests that are told of a proxy and do not reach it wait for nothing; nwfilter has no door for one. */
+	if (r < 0 && h->conf.guest_proxy[0]) {
+		(void)error_set(e, EOPNOTSUPP,
+			"BOXERY_GUEST_PROXY in host.env needs the filter nft, which cannot be put in force here (%.300s); mend that, "
+			"or take BOXERY_GUEST_PROXY out", h->filter_refused.text);
+		r = -EOPNOTSUPP;
+	} else if (r < 0) {
 		h->conf.net_filter = NET_FILTER_NWFILTER;
 		r = install(h, e);
 	}

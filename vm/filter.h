@@ -46,7 +46,7 @@ extern const size_t filter_closed_ranges_count;
 /* NULL: isolation is switched off. With BOXERY_NET_FILTER=auto it is known after filter_ensure(). */
 const struct filter_ops *filter_implementation(const struct host *h);
 /* 0 when both walls stand, as seen by a look at them: to be called before a tap is made. It settles what auto stands for
- * (h->conf.net_filter), and says in h->filter_refused why that is not nft. */
+ * (h->conf.net_filter), and says in h->filter_refused why that is not nft. -EOPNOTSUPP: not nft, and BOXERY_GUEST_PROXY is set. */
 int filter_ensure(struct host *h, struct error *e);
 /* Takes both away, of every implementation; no guest runs. 1: a filter is left, because guests of another network use it. */
 int filter_remove(struct host *h, struct error *e);

@@ -433,6 +433,27 @@ static void test_guard_seen(void **state)
 	assert_fails(guard_active(&h, &e), EPERM, &e, "");
 }
 
+/* The other filter would leave guests without their proxy: it does not stand in for nft then. */
+static void test_a_proxy_needs_nft(void **state)
+{
+	struct test_folder *f = *state;
+	struct host h = {.conf = conf, .image_fd = f->fd, .report_fd = -1};
+	struct error e = ERROR_INIT;
+	const char *was = getenv("PATH");
+	char path[4096] = "";
+
+	(void)str_copy(path, was ? was : "");
+	h.conf.net_isolation = true;
+	h.conf.net_filter = NET_FILTER_AUTO;
+	(void)str_copy(h.conf.guest_proxy, "10.1.2.3");
+	h.conf.guest_proxy_port = 3128;
+	(void)setenv("PATH", "/nowhere", 1);
+	assert_fails(filter_ensure(&h, &e), EOPNOTSUPP, &e, "BOXERY_GUEST_PROXY in host.env needs the filter nft");
+	(void)setenv("PATH", path, 1);
+	assert_non_null(strstr(e.text, "nft"));
+	assert_int_equal(h.conf.net_filter, NET_FILTER_AUTO); /* asked anew the next time */
+}
+
 /* A listing as nft -s printed it for slot 0. */
 static void test_filter_listing(void **state)
 {
@@ -477,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_filter_listing),
 		cmocka_unit_test(test_nft_generation),
 		cmocka_unit_test_setup_teardown(test_guard_seen, test_folder_setup, test_folder_teardown),
+		cmocka_unit_test_setup_teardown(test_a_proxy_needs_nft, test_folder_setup, test_folder_teardown),
 	};
 	struct error e = ERROR_INIT;
 
