@@ -1,5 +1,6 @@
 """A random walk over everything that can happen to a pool, on a real libvirtd whose guests are its test driver, with the real
-keeper and boxery-vm and a clock of the walk's own: a step may be a lease, a fault, a death, or eight hours.
+keeper and boxery-vm and a clock of the walk's own: a step may be a lease, a fault, a death, or eight hours. Now and then the wall
+clock is set by minutes to weeks, both ways, which must not mean anything.
 
     walk.py [--steps N] [--seed N] [--known]      (BOXERY_FAULT_BINARIES: build folder's tests/fault)
 
@@ -68,6 +69,7 @@ class Ask:
 class Walk:
     def __init__(self, folder, seed):
         self.r = random.Random(seed)
+        self.wall = random.Random(seed + 1)  # of its own: it makes no other walk
         self.w = World(folder, host_env="BOXERY_START_TIMEOUT=1s\nBOXERY_PARALLEL=3\n")
         self.names, self.count = [], 0  # VMs that were asked for and not seen gone; names are never used twice
         self.generations, self.removals = {}, set()
@@ -397,6 +399,8 @@ class Walk:
             pass
 
     def advance(self, seconds):
+        if self.wall.random() < 0.1:
+            self.w.clock.set_wall(self.wall.choice([0, 60, -60]) * 30000 ** self.wall.random())
         self.w.clock.advance(seconds, followed=bool(self.w.keeper and self.w.keeper.poll() is None))
 
     # ---- steps
