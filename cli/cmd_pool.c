@@ -117,6 +117,7 @@ int cmd_pool(int argc, char **argv)
 		{"ls", cmd_pool_ls, "list the pools' VMs; --watch keeps the list on the screen"},
 		{"show", cmd_pool_show, "everything about one VM: why it is broken, console, leases"},
 		{"repair", pool_repair, "reset a BROKEN or KEPT VM and try it again"},
+		{"patch", cmd_pool_patch, "put VMs on a newer base image, one after the other"},
 		{"keep", pool_keep, "hold a leased VM for inspection when its lease ends"},
 		{"rm", pool_rm, "remove a VM from its pool and from the host"},
 		{"history", cmd_pool_history, "print the timeline of a VM"},

@@ -15,6 +15,23 @@ void pool_rows_only(json_t *vms, const char *pool)
 	}
 }
 
+/* What is to become of its image, or why that came to nothing. */
+static void patch_text(const json_t *vm, char *dst, size_t size)
+{
+	char image[64], waits[ERROR_TEXT_MAX], failed[ERROR_TEXT_MAX];
+	bool begun = json_is_true(json_object_get(vm, "patching"));
+
+	(void)json_text(vm, "patch", image, sizeof(image));
+	(void)json_text(vm, "patch_waits", waits, sizeof(waits));
+	(void)json_text(vm, "patch_failed", failed, sizeof(failed));
+	dst[0] = '\0';
+	if (image[0])
+		(void)str_format_n(dst, size, "%s %s%s%s", begun ? "being patched to" : "to be patched to", image, waits[0] ? ", waits: " : "",
+				waits);
+	else if (failed[0])
+		(void)str_format_n(dst, size, "not patched: %s", failed);
+}
+
 void pool_print_table(const json_t *vms, size_t max_lines)
 {
 	static const char *const titles[] = {"NAME", "POOL", "STATE", "WAITS", "FOR", "LIFE", "FAILED", "HOLDER", "LEASE", "STEP",
@@ -31,7 +48,7 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 	json_array_foreach(vms, i, vm)
 	{
 		char scratch[ARRAY_SIZE(keys)][ERROR_TEXT_MAX], age[CLI_DURATION_MAX], trouble[ERROR_TEXT_MAX],
-				warm[ERROR_TEXT_MAX] = "", why[3 * ERROR_TEXT_MAX + 64];
+				warm[ERROR_TEXT_MAX] = "", patch[2 * ERROR_TEXT_MAX + 64], why[5 * ERROR_TEXT_MAX + 192];
 		bool cold_only = json_is_true(json_object_get(vm, "cold_only"));
 		json_int_t age_ms = json_integer_value(json_object_get(vm, "age_ms"));
 		const char *cells[ARRAY_SIZE(keys)];
@@ -45,9 +62,11 @@ void pool_print_table(const json_t *vms, size_t max_lines)
 		(void)json_text(vm, "trouble", trouble, sizeof(trouble));
 		if (cold_only)
 			(void)json_text(vm, "warm_reason", warm, sizeof(warm));
-		(void)str_format(why, "%s%s%s%s%s%s", scratch[10], scratch[10][0] && trouble[0] ? "; now " : "", trouble,
+		patch_text(vm, patch, sizeof(patch));
+		(void)str_format(why, "%s%s%s%s%s%s%s%s", scratch[10], scratch[10][0] && trouble[0] ? "; now " : "", trouble,
 				cold_only && (scratch[10][0] || trouble[0]) ? "; " : "",
-				cold_only ? "starts cold only, warm starts failed: " : "", warm);
+				cold_only ? "starts cold only, warm starts failed: " : "", warm,
+				patch[0] && (scratch[10][0] || trouble[0] || cold_only) ? "; " : "", patch);
 		cells[10] = why;
 		table_add(table, cells);
 	}

@@ -95,6 +95,21 @@ static void print_warm_failures(const json_t *vm)
 				json_text(vm, "warm_reason", reason, sizeof(reason)));
 }
 
+static void print_patch(const json_t *vm)
+{
+	char image[64], text[ERROR_TEXT_MAX];
+
+	(void)json_text(vm, "patch", image, sizeof(image));
+	(void)json_text(vm, "patch_waits", text, sizeof(text));
+	if (image[0] && json_is_true(json_object_get(vm, "patching")))
+		printf("%-10s to %s, under way\n", "patch", image);
+	else if (image[0])
+		printf("%-10s to %s, waits%s%s\n", "patch", image, text[0] ? ": " : "", text);
+	(void)json_text(vm, "patch_failed", text, sizeof(text));
+	if (text[0])
+		printf("%-10s not patched: %s\n", "patch", text);
+}
+
 static void print_vm(const json_t *vm)
 {
 	const char *state = json_string_value(json_object_get(vm, "state"));
@@ -127,6 +142,7 @@ static void print_vm(const json_t *vm)
 	print_field("host key", vm, "host_key", NULL);
 	print_field("image", vm, "image", "");
 	print_field("clean of", vm, "clean_of", NULL);
+	print_patch(vm);
 }
 
 static void print_advice(const json_t *vm)

@@ -113,6 +113,7 @@ int cmd_ssh(int argc, char **argv);
 int cmd_known_hosts(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_pool_ls(int argc, char **argv);
+int cmd_pool_patch(int argc, char **argv);
 int cmd_pool_set(int argc, char **argv);
 int cmd_pool_show(int argc, char **argv);
 int cmd_pool_history(int argc, char **argv);

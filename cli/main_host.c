@@ -24,7 +24,7 @@ static const struct command commands[] = {
 	{"rm", cmd_rm, "remove a VM that is not in a pool"},
 	{"ssh", cmd_ssh, "log in to a VM that is not in a pool"},
 	{"known-hosts", cmd_known_hosts, "print a VM's pinned host key for ssh"},
-	{"pool", cmd_pool, "add, set, ls, show, repair, keep, rm, history, bench: the pool of clean VMs"},
+	{"pool", cmd_pool, "add, set, ls, show, repair, patch, keep, rm, history, bench: the pool of clean VMs"},
 	{"lease", cmd_lease, "take a clean VM out of a pool; 'lease renew', 'lease ls'"},
 	{"release", cmd_release, "give a leased VM back; it is reset"},
 	{"leases", cmd_leases, "list leases (as 'lease ls')"},

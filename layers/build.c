@@ -79,7 +79,7 @@ static int is_current(struct build *b, struct manifest *ret)
 
 struct users {
 	const char *image;
-	char names[300];
+	char names[300], last[64];
 	bool uses;
 };
 
@@ -93,35 +93,59 @@ static int on_vm_setting(void *userdata, const char *key, const char *value, str
 	return 0;
 }
 
-/* A VM's disk is an overlay on its image: with another image under it, it is garbage. vms/NAME.env says which. */
-static int check_unused(struct build *b, struct error *e)
+/* The name's first `len` letters; once, of several files of one VM. */
+static void add_user(struct users *u, const char *name, size_t len)
 {
-	struct users u = { .image = b->q->name };
+	const size_t used = strlen(u->names);
+	char one[64];
+
+	if (str_format(one, "%.*s", (int)len, name) < 0 || str_equal(one, u->last))
+		return;
+	(void)str_copy(u->last, one);
+	(void)str_format_n(u->names + used, sizeof(u->names) - used, "%s%s", used ? ", " : "", one);
+}
+
+/* Whoever has IMAGE in FOLDER/ENTRY, or in FOLDER/ENTRY/manifest.env, where ENTRY is NAME and what follows `mark`. */
+static int add_users(struct build *b, const char *part, char mark, const char *file, struct users *u, struct error *e)
+{
 	CLEANUP_DIR DIR *d = NULL;
 	struct dirent *entry;
-	char folder[300];
-	size_t len = 0;
+	char folder[300], path[600];
 
-	if (str_format(folder, "%s/vms", b->q->image_dir) < 0)
+	if (str_format(folder, "%s/%s", b->q->image_dir, part) < 0)
 		return error_errno(e, ENAMETOOLONG, "%s", b->q->image_dir);
 	d = opendir(folder);
 	while (d && (entry = readdir(d)) != NULL) {
 		CLEANUP_FREE char *data = NULL;
-		const char *dot = strrchr(entry->d_name, '.');
+		const char *end = strrchr(entry->d_name, mark);
 		size_t n;
 
-		u.uses = false;
-		if (!str_equal(dot, ".env") || file_read(dirfd(d), entry->d_name, ENVFILE_MAX, &data, &n, NULL) < 0)
+		u->uses = false;
+		if (!end || entry->d_name[0] == '.' || str_format(path, "%s%s", entry->d_name, file) < 0 ||
+				file_read(dirfd(d), path, ENVFILE_MAX, &data, &n, NULL) < 0)
 			continue;
-		(void)envfile_parse(entry->d_name, data, n, on_vm_setting, &u, NULL);
-		if (u.uses && str_format_n(u.names + len, sizeof(u.names) - len, "%s%.*s", len ? ", " : "",
-					      (int)(dot - entry->d_name), entry->d_name) == 0)
-			len = strlen(u.names);
+		(void)envfile_parse(path, data, n, on_vm_setting, u, NULL);
+		if (u->uses)
+			add_user(u, entry->d_name, (size_t)(end - entry->d_name));
 	}
-	if (len)
-		return error_set(e, EBUSY, "image %s would change, and it is the disk under %s; build under another name, or "
-				"remove them first", b->q->name, u.names);
 	return 0;
+}
+
+/*
+ * A VM's disk is an overlay on its image: with another image under it, it is garbage. vms/NAME.env says which, and while a VM is being
+ * patched images/NAME@LABEL/manifest.env.
+ */
+static int check_unused(struct build *b, struct error *e)
+{
+	struct users u = { .image = b->q->name };
+	int r = add_users(b, "vms", '.', "", &u, e);
+
+	if (r == 0)
+		r = add_users(b, "images", '@', "/manifest.env", &u, e);
+	if (r == 0 && u.names[0])
+		return error_set(e, EBUSY, "image %s would change, and it is the disk under %s; build under another name and put them on it "
+				"(boxery-host pool patch), or remove them first", b->q->name, u.names);
+	return r;
 }
 
 static int check_host(struct build *b, struct error *e)

@@ -14,9 +14,9 @@
  * to start, a client that has gone) is left to the kick: one deferred handler that runs when the others have returned. That
  * keeps every handler free of surprises from below.
  *
- * The policy of the pool is two lines in the kick: every pool VM that is COLD is started, as many at once as
+ * The policy of the pool is three lines in the kick: every pool VM that is COLD is started, as many at once as
  * BOXERY_PARALLEL allows, unless libvirt does not answer or the host is short of memory or disk; a READY VM waits, paused or
- * running, for a holder.
+ * running, for a holder; one whose turn it is is patched first.
  *
  * One thread; nothing here blocks but the commit. The exception is start-up, before the first request is taken.
  */
@@ -163,6 +163,7 @@ static int on_kick(sd_event_source *s, void *userdata)
 	server_sweep(k);
 	lessees_serve(k);
 	ops_run(k);
+	patches_begin(k);
 	start_cold(k);
 	ops_run(k);
 	if (k->stopping && at_rest(k))

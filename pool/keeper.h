@@ -289,6 +289,15 @@ const struct pool_settings *pool_settings(const struct keeper *k, const char *po
 /* How many VMs of this pool a holder has to leave to others right now. */
 unsigned pool_reserved(const struct keeper *k, const char *pool, const char *holder);
 int serve_pool_remove(struct request *r, struct error *e);
+int serve_pool_patch(struct request *r, struct error *e); /* keeper_patch.c */
+void patches_begin(struct keeper *k); /* whoever's turn it is */
+bool patch_begun(const struct keeper_vm *v); /* and is not decided yet */
+/* Why the patch that was asked for has not begun, "": it has, or none was asked for. */
+void patch_waits(const struct keeper_vm *v, char dst[static KEEPER_TEXT_MAX]);
+/* After a change: the patch to `image` that was wanted before it ("": none) may be over. */
+void patch_ended(struct keeper_vm *v, const char *image);
+/* The first start of a patched clean state fails for the image, not for the VM. */
+enum vm_happening patch_happening(const struct keeper_vm *v, enum vm_happening what);
 void pool_removed_soon(struct keeper_vm *v); /* a VM that is being removed has come to rest */
 void pool_remove_again(struct keeper_vm *v); /* what another keeper began, or what has failed */
 int serve_lease(struct request *r, struct error *e); /* keeper_lease.c */

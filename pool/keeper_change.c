@@ -224,12 +224,13 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 {
 	const enum vm_state from = v->row.state;
 	struct store_detail d = detail ? *detail : (struct store_detail){0};
-	char lease[LEASE_ID_MAX], overlay[sizeof(v->k->conf.image_dir) + VM_NAME_MAX + sizeof("/run/.qcow2")];
+	char wished[VM_NAME_MAX], lease[LEASE_ID_MAX], overlay[sizeof(v->k->conf.image_dir) + VM_NAME_MAX + sizeof("/run/.qcow2")];
 	struct state_change change = {0}, probe;
 	struct vm_row row = {0};
 	bool cold_only;
 	int r;
 
+	what = patch_happening(v, what);
 	d.cause = what;
 	d.warm = what == HAPPENING_START && starts_warm(v);
 	if (is_kept_end(v, what)) {
@@ -241,6 +242,7 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	if (!state_next(from, what, v->row.attempts, &probe) || (generation && generation != v->row.generation))
 		return 0;
 	(void)str_copy(lease, v->row.lease);
+	(void)str_copy(wished, v->row.patch);
 	KILL_POINT_OF("before", happening_to_string(what));
 	/* What has been done before this stands before it. */
 	if (v->op)
@@ -271,6 +273,7 @@ int keeper_apply(struct keeper_vm *v, uint64_t generation, enum vm_happening wha
 	if (!cold_only && starts_cold_only(v))
 		tell_cold_only(v);
 	follow(v, &change, what, d.reason ? d.reason : "");
+	patch_ended(v, wished);
 	keeper_kick(v->k);
 	return 1;
 }

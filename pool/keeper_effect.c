@@ -271,7 +271,7 @@ static void begin_reset(struct keeper_vm *v, uint32_t flags, op_done_cb done)
 	/* A domain of a life that only libvirt knows (an older database came back) has to go as well. */
 	if (v->seen_generation > op->request.generation)
 		op->request.generation = v->seen_generation;
-	op->request.flags = flags;
+	op->request.flags = flags | (v->row.trial ? VM_FLAG_TRIAL : 0u);
 	op_queue(op, v);
 }
 
@@ -313,21 +313,43 @@ void effect_halt(struct keeper_vm *v)
 static void capture_done(struct op *op, const struct error *e)
 {
 	struct keeper_vm *v = subject(op);
-	struct store_detail d = failure(op, e);
+	struct error cause = *e;
+	struct store_detail d = failure(op, &cause);
+	bool blame;
 
 	if (!v)
 		return;
-	if (e->code == 0)
+	/* A patch ends a life, for which libvirt is needed. */
+	blame = op->request.head.type == VM_PATCH && libvirt_to_blame(v, &cause);
+	if (cause.code == 0)
 		d.step = d.reason = NULL;
 	/* Whoever asked is answered by the change: PLAIN again is the failure, COLD or READY the success. */
-	apply(v, op, e->code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d);
+	apply(v, op, blame ? HAPPENING_INTERRUPTED : cause.code ? HAPPENING_MAINTAIN_FAILED : HAPPENING_MAINTAINED, &d);
+}
+
+static void begin_patch(struct keeper_vm *v)
+{
+	struct op *op = op_new(v->k, VM_PATCH, v, 0, KEEPER_CAPTURE_TIMEOUT_MS, capture_done);
+
+	if (!op) {
+		no_memory(v);
+		return;
+	}
+	(void)str_copy(op->request.image, v->row.patch);
+	op_queue(op, v);
 }
 
 /* A VM that starts from another's clean state has nothing to be captured; it only gets its settings file. */
 void effect_capture(struct keeper_vm *v)
 {
 	bool shares = v->row.clean_of[0];
-	struct op *op = op_new(v->k, shares ? VM_NEW : VM_CAPTURE, v, v->asker,
+	struct op *op;
+
+	if (v->row.state == STATE_MAINTENANCE) {
+		begin_patch(v);
+		return;
+	}
+	op = op_new(v->k, shares ? VM_NEW : VM_CAPTURE, v, v->asker,
 			shares ? KEEPER_WORK_TIMEOUT_MS : KEEPER_CAPTURE_TIMEOUT_MS, capture_done);
 
 	v->asker = 0;

@@ -40,13 +40,14 @@ static json_t *vm_json(const struct keeper_vm *v)
 	uint64_t now = clock_boot_us();
 	json_int_t age_ms = this_boot && now >= r->since_boot_us ? (json_int_t)((now - r->since_boot_us) / 1000) : -1;
 	const char *waits = "";
-	char since[32];
+	char since[32], patch_waits_for[KEEPER_TEXT_MAX];
 
+	patch_waits(v, patch_waits_for);
 	if (r->state == STATE_READY)
 		waits = pool_standby_to_string(vm_sleeps(r) ? POOL_STANDBY_PAUSED : POOL_STANDBY_RUNNING);
 	wall_text(r->since_wall_us, since);
 	return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:s,s:I,s:I,s:I,s:I,s:s,s:s,s:b,s:s,s:s,s:s,s:s,s:I,"
-			 "s:s,s:I,s:s,s:s,s:s,s:I,s:b,s:s}", "name", r->name,
+			 "s:s,s:I,s:s,s:s,s:s,s:I,s:b,s:s,s:s,s:b,s:s,s:s}", "name", r->name,
 			"pool", r->pool, "image", r->image, "state", state_to_string(r->state), "generation",
 			(json_int_t)r->generation, "attempts", (json_int_t)r->attempts, "step", r->step, "reason", r->reason,
 			"slot", (json_int_t)r->slot, "cpus", (json_int_t)r->cpus, "memory_mib", (json_int_t)r->memory_mib,
@@ -54,7 +55,8 @@ static json_t *vm_json(const struct keeper_vm *v)
 			v->running, "work", work_of(v), "lease", r->lease, "holder", v->holder, "since", since, "age_ms", age_ms,
 			"evidence", r->evidence, "kept_for_ms", (json_int_t)deadline_left_ms(v), "clean_of", r->clean_of, "trouble",
 			v->trouble ? v->trouble : "", "waits", waits, "warm_failures", (json_int_t)r->warm_failures, "cold_only",
-			starts_cold_only(v), "warm_reason", r->warm_reason);
+			starts_cold_only(v), "warm_reason", r->warm_reason, "patch", r->patch, "patching", patch_begun(v),
+			"patch_waits", patch_waits_for, "patch_failed", r->patch_reason);
 }
 
 int serve_list(struct request *r, struct error *e)

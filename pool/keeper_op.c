@@ -6,7 +6,7 @@
  * result with code 0 arrived. Ends without one (crash, deadline, garbage) are failures with words of our own. After its
  * result a child has a moment to end by itself.
  *
- * Four classes share the machine. Work (starts, captures) and resets count against BOXERY_PARALLEL together, but one reset
+ * Four classes share the machine. Work (starts, captures, patches) and resets count against BOXERY_PARALLEL together, but one reset
  * more may run: starts that hang must not keep a guest alive that has to go. What only asks, and the short things an admin
  * does, have a limit of their own, and so have wake-ups, which come before all others. An op that changes a VM is the VM's
  * only one (keeper_vm.op).
@@ -32,8 +32,8 @@
 
 const char *vm_verb_word(enum vm_verb verb)
 {
-	static const char *const words[VM_UNINSTALL + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
-			"FILTER", "LIST", "WATCH", "GRANT", "WAKE", "UNINSTALL"};
+	static const char *const words[VM_SETTLE + 1] = {"?", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE",
+			"FILTER", "LIST", "WATCH", "GRANT", "WAKE", "UNINSTALL", "PATCH", "SETTLE"};
 
 	return (unsigned)verb < ARRAY_SIZE(words) ? words[verb] : "?";
 }
@@ -51,7 +51,7 @@ static unsigned *op_class(const struct op *op)
 		return &op->k->resets_running;
 	if (verb == VM_WAKE)
 		return &op->k->wakes_running;
-	return verb == VM_START || verb == VM_CAPTURE ? &op->k->work_running : &op->k->asks_running;
+	return verb == VM_START || verb == VM_CAPTURE || verb == VM_PATCH ? &op->k->work_running : &op->k->asks_running;
 }
 
 static void op_leave(struct op *op)

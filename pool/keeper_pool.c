@@ -45,6 +45,9 @@ static int check_others(const struct keeper_vm *v, uint32_t count, struct error 
 		if (r < 0)
 			return r;
 		other = keeper_find(k, name);
+		/* One that was patched has a clean state of its own. */
+		if (other && other->row.state != STATE_PLAIN && v->row.pool[0] && str_equal(other->row.pool, v->row.pool))
+			continue;
 		if (other && !str_equal(other->row.clean_of, origin_of(v)))
 			return error_set(e, EEXIST, "there is a VM %s already, with a disk of its own", name);
 		wanted += !other || other->row.state == STATE_PLAIN;
@@ -112,6 +115,9 @@ static int grow_now(struct request *r, struct error *e)
 
 	if (v->row.removing || !origin || origin->row.removing)
 		return error_set(e, EBUSY, "%s is being removed, and with it the clean state", origin_of(v));
+	if (origin->row.patch[0])
+		return error_set(e, EBUSY, "%s is to be patched to %s; more from its clean state can be made after that", origin->row.name,
+				origin->row.patch);
 	if (r->in->pool[0] && !str_equal(r->in->pool, v->row.pool))
 		return error_set(e, EINVAL, "%s is in pool %s, and so are those that share its clean state", v->row.name, v->row.pool);
 	wanted = check_others(v, r->in->count, e);

@@ -70,6 +70,7 @@ static const struct rule {
 	[KEEPER_POOL_KEEP] = {serve_pool_keep, NEED_VM},
 	[KEEPER_RENEW] = {serve_renew, NEED_LEASE},
 	[KEEPER_UNINSTALL] = {serve_uninstall, 0},
+	[KEEPER_POOL_PATCH] = {serve_pool_patch, 0},
 };
 
 int request_rules_check(struct error *e)

@@ -13,6 +13,8 @@
  *   halted             the domain of a kept VM is off, and only memory knows
  *   removing           REMOVE, POOL_REMOVE: the wish is committed, nothing is done yet
  *   removed            REMOVE: nothing is left of the VM but its row
+ *   patch-wished       POOL_PATCH: the wishes are committed, nothing is done yet
+ *   patched            the first start has proven a patch, what is left of the old clean state is there
  *   spawned-VERB       a child of boxery-vm was started ("spawned-START")
  *   result-VERB        its result is in memory only
  *   life-recorded      START: key and address are in the store, STARTED is not

@@ -55,8 +55,9 @@ const size_t keeper_request_sizes[KEEPER_TYPE_COUNT] = {
 	REQUEST(POOL_KEEP),
 	REQUEST(RENEW),
 	REQUEST(UNINSTALL),
+	REQUEST(POOL_PATCH),
 };
-_Static_assert(KEEPER_REQUEST_COUNT == 28, "a request is missing in keeper_request_sizes");
+_Static_assert(KEEPER_REQUEST_COUNT == 29, "a request is missing in keeper_request_sizes");
 
 const size_t keeper_answer_sizes[KEEPER_TYPE_COUNT] = {
 	[KEEPER_PROGRESS] = sizeof(struct keeper_progress),

@@ -16,6 +16,8 @@
  *                                                               VMs name-2 .. name-count that share its clean state
  * POOL_REMOVE        name, FORCE                                -  leaves the pool and is removed, clean image included
  * POOL_REPAIR        name                                       -  BROKEN -> RESETTING; with WAIT: READY
+ * POOL_PATCH         name, or ALL and pool ("": all), image      -  its clean state, and that of those which share it, is to be on this base
+ *                                                               image; done when it is its turn, see vms. image "": not any more
  * POOL_SET           pool, settings (0: leave as it is)         -  limits of every later start of the pool's VMs; reservations
  * POOLS              -                                          JSON {"pools":[...]}
  * POOL_KEEP          name, ttl_ms                               -  the lease that runs now ends in KEPT instead of RESETTING: domain off,
@@ -54,6 +56,8 @@
  * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
  * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, or why it is not, kept_for_ms, clean_of: whose clean state it starts from,
  *          waits: how a READY VM waits for a holder, "paused" or "running", else "",
+ *          patch: the base image it is to be patched to, patching: that has begun, patch_waits: why not yet, patch_failed: why the
+ *          last one came to nothing,
  *          trouble: what is wrong with its files or domain right now, as libvirt or the host show it)
  *          name pool image state generation attempts step reason slot cpus memory_mib disk_gib address host_key running
  *          (what libvirt said last) work (operation under way, or "") lease holder since age_ms (-1: of another boot)
@@ -108,6 +112,7 @@ enum keeper_type {
 	KEEPER_POOL_KEEP,
 	KEEPER_RENEW,
 	KEEPER_UNINSTALL,
+	KEEPER_POOL_PATCH,
 	KEEPER_REQUEST_COUNT,
 	/* keeper -> client */
 	KEEPER_PROGRESS = 64,
@@ -121,7 +126,7 @@ enum keeper_flag {
 	KEEPER_FLAG_BIND = 1 << 1, /* the lease ends with this connection */
 	KEEPER_FLAG_WAIT = 1 << 2,
 	KEEPER_FLAG_BROKEN = 1 << 4, /* LEASE: a BROKEN VM, to look at it */
-	KEEPER_FLAG_ALL = 1 << 3,  /* LEASES: every closed lease that is still kept, too */
+	KEEPER_FLAG_ALL = 1 << 3,  /* LEASES: every closed lease that is still kept, too. POOL_PATCH: not one VM */
 };
 
 /* What is known about a lease's registration with GitHub; never moves backwards. */

@@ -103,6 +103,8 @@ static const struct edge edges[][HAPPENING_COUNT] = {
 	/* Counted, or a doubt that comes back with every start would go round for ever. */
 	[STATE_STARTING][HAPPENING_DOUBT] = GO(RESETTING, RESET, .count = COUNT_FAILURE),
 	[STATE_STARTING][HAPPENING_INTERRUPTED] = GO(RESETTING, RESET),
+	/* Of a patch that is being tried: the image's failure, not the VM's. */
+	[STATE_STARTING][HAPPENING_MAINTAIN_FAILED] = GO(RESETTING, RESET),
 
 	[STATE_READY][HAPPENING_LEASE] = GO(LEASED, WAKE, .opens_lease = true),
 	[STATE_READY][HAPPENING_STOPPED] = GO(RESETTING, RESET),

@@ -79,7 +79,7 @@ enum vm_happening {
 	HAPPENING_ADD,	      /* PLAIN: capture and join the pool */
 	HAPPENING_MAINTAIN,   /* COLD or READY: capture again, patch */
 	HAPPENING_MAINTAINED, /* capture done */
-	HAPPENING_MAINTAIN_FAILED,
+	HAPPENING_MAINTAIN_FAILED, /* or, STARTING: the first start of what was patched */
 	HAPPENING_INTERRUPTED, /* a new keeper finds it in flight: done over, and not counted as the VM's
 				  failure */
 	HAPPENING_KEEP,	       /* a lease ends, and an admin has asked to keep its VM */

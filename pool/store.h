@@ -60,6 +60,13 @@ struct vm_row {
 	char since_boot_id[BOOT_ID_MAX];
 	char lease[LEASE_ID_MAX]; /* the open lease, or "" */
 	bool removing;		  /* an admin wants it gone: once it is at rest it is removed, whoever is killed meanwhile */
+	/*
+	 * An admin wants its clean state on this base image, "": on `image`, as it is. While `trial` it is there, `image` is the one
+	 * before, and the next start decides: STARTED makes patch the image, and the clean state the VM's own; what fails goes back.
+	 */
+	char patch[VM_NAME_MAX];
+	bool trial;
+	char patch_reason[REASON_MAX]; /* why the last patch came to nothing; "" with a new one */
 };
 bool vm_sleeps(const struct vm_row *v); /* READY in standby, or LEASED and not awake yet */
 
@@ -86,6 +93,8 @@ int store_vm_insert(struct store *s, const struct vm_row *v, struct error *e);
 int store_vm_get(struct store *s, const char *name, struct vm_row *ret, struct error *e); /* -ENOENT */
 int store_vm_delete(
 	struct store *s, const char *name, struct error *e); /* -EBUSY with an open lease, or while others start from its clean state; history stays */
+/* The wish for a patch, "": none; reason: why the last one is over, or "". Not while it is being done: -EBUSY. */
+int store_vm_set_patch(struct store *s, const char *name, const char *image, const char *reason, struct error *e);
 int store_vm_set_removing(struct store *s, const char *name, bool removing, struct error *e);
 int store_vm_forgive_warm(struct store *s, const char *name, struct error *e); /* warm_failures = 0 */
 /*

@@ -28,6 +28,16 @@ static bool counts_from_cleared(enum vm_happening what)
 	return what == HAPPENING_SHORT_LIFE || what == HAPPENING_WAKE_FAILED;
 }
 
+/* "STEP: REASON", of what has failed. */
+static void failure_text(char dst[static REASON_MAX], enum vm_happening what, const struct store_detail *d)
+{
+	char text[STEP_MAX + REASON_MAX];
+
+	(void)snprintf(text, sizeof(text), "%s%s%s", given(d->step), given(d->step)[0] ? ": " : "",
+		given(d->reason)[0] ? d->reason : happening_to_string(what));
+	store_inform(dst, REASON_MAX, text);
+}
+
 /* A life that was started warm has failed, has lived, or somebody has dealt with the VM since. */
 static void count_warm(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
 	const struct state_change *c, struct vm_row *v)
@@ -35,7 +45,6 @@ static void count_warm(const struct vm_row *before, enum vm_happening what, cons
 	int32_t count = counts_from_cleared(what) ? before->cleared : before->attempts;
 	bool in_life = before->state == STATE_STARTING || before->state == STATE_READY || before->state == STATE_LEASED;
 	bool lived = what == HAPPENING_LEASE && before->warm && !vm_sleeps(before);
-	char text[STEP_MAX + REASON_MAX];
 
 	if (what == HAPPENING_START)
 		v->warm = d->warm;
@@ -45,9 +54,29 @@ static void count_warm(const struct vm_row *before, enum vm_happening what, cons
 	} else if (before->warm && in_life && c->attempts > count) {
 		if (v->warm_failures < INT32_MAX)
 			v->warm_failures++;
-		(void)snprintf(text, sizeof(text), "%s%s%s", given(d->step), given(d->step)[0] ? ": " : "",
-			given(d->reason)[0] ? d->reason : happening_to_string(what));
-		inform(v->warm_reason, text);
+		failure_text(v->warm_reason, what, d);
+	}
+}
+
+/* The patch's share of the edge. An inspection, or what an interrupted operation is done over for, changes nothing about it. */
+static void next_patch(const struct vm_row *before, enum vm_happening what, const struct store_detail *d,
+	const struct state_change *c, struct vm_row *v)
+{
+	const bool made = before->state == STATE_MAINTENANCE && !before->lease[0];
+	bool fails = what == HAPPENING_MAINTAIN_FAILED || (made && (what == HAPPENING_DEADLINE || what == HAPPENING_DOUBT));
+
+	if (!before->patch[0] || before->state == STATE_ADDING)
+		return;
+	if (made && what == HAPPENING_MAINTAINED) {
+		v->trial = true;
+	} else if (before->trial && what == HAPPENING_STARTED) {
+		(void)str_copy(v->image, before->patch);
+		v->clean_of[0] = v->patch[0] = '\0';
+		v->trial = false;
+	} else if (fails || (before->trial && c->to == STATE_BROKEN)) {
+		failure_text(v->patch_reason, what, d);
+		v->patch[0] = '\0';
+		v->trial = false;
 	}
 }
 
@@ -65,6 +94,7 @@ static void next_row(const struct vm_row *before, enum vm_happening what, const 
 	if (what != HAPPENING_LEASE || !vm_sleeps(before))
 		v->cleared = what == HAPPENING_STARTED ? before->attempts : 0;
 	count_warm(before, what, d, c, v);
+	next_patch(before, what, d, c, v);
 	if (c->new_generation) {
 		v->generation++;
 		v->host_key[0] = v->address[0] = '\0';
@@ -94,7 +124,8 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 		"UPDATE vms SET state = ?2, generation = ?3, attempts = ?4, step = ?5, reason = ?6,"
 		" host_key = ?7, address = ?8, pool = ?9, since_event = ?10, since_boot_us = ?11,"
 		" since_wall_us = ?12, since_boot_id = ?13, cleared = ?14, evidence = ?15, warm = ?16,"
-		" warm_failures = ?17, warm_reason = ?18 WHERE name = ?1";
+		" warm_failures = ?17, warm_reason = ?18, image = ?19, clean_of = ?20, patch = ?21, trial = ?22,"
+		" patch_reason = ?23 WHERE name = ?1";
 	CLEANUP_QUERY struct query q = {0};
 
 	int r = query_start(&q, s, sql, e);
@@ -118,6 +149,11 @@ static int update_row(struct store *s, const struct vm_row *v, uint64_t event, s
 	query_u64(&q, v->warm);
 	query_u64(&q, (uint64_t)v->warm_failures);
 	query_text(&q, v->warm_reason);
+	query_text(&q, v->image);
+	query_text(&q, v->clean_of);
+	query_text(&q, v->patch);
+	query_u64(&q, v->trial);
+	query_text(&q, v->patch_reason);
 	r = query_run(&q, e);
 	return r < 0 ? r : 0;
 }

@@ -5,7 +5,7 @@
 #include <sqlite3.h>
 
 #define STORE_APPLICATION_ID 0x626f7879 /* "boxy" */
-#define STORE_VERSION 5			/* of the schema: PRAGMA user_version */
+#define STORE_VERSION 6			/* of the schema: PRAGMA user_version */
 #define STORE_STATEMENTS_MAX 64
 
 struct store {

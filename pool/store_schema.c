@@ -180,6 +180,11 @@ static const char *const steps[] = {
 	 " CHECK (warm_failures BETWEEN 0 AND 2147483647);\n"
 	 "ALTER TABLE vms ADD COLUMN warm_reason TEXT NOT NULL DEFAULT '' CHECK (length(warm_reason) <= 511);\n"
 	 "UPDATE vms SET warm = 1 WHERE state IN ('READY', 'LEASED') AND host_key = '';\n"),
+
+	/* 6: the base image a VM is to be patched to, whether its clean state is on it and not proven yet, and why the last one came to nothing. */
+	("ALTER TABLE vms ADD COLUMN patch TEXT NOT NULL DEFAULT '' CHECK (length(patch) <= 40);\n"
+	 "ALTER TABLE vms ADD COLUMN trial INTEGER NOT NULL DEFAULT 0 CHECK (trial IN (0, 1));\n"
+	 "ALTER TABLE vms ADD COLUMN patch_reason TEXT NOT NULL DEFAULT '' CHECK (length(patch_reason) <= 511);\n"),
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_VERSION, "one step per version");
 

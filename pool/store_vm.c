@@ -8,7 +8,7 @@
 	"v.name, v.pool, v.image, v.clean_of, v.slot, v.cpus, v.memory_mib, v.disk_gib, v.state, "           \
 	"v.generation, v.attempts, v.cleared, v.warm, v.warm_failures, v.warm_reason, v.step,"                                                       \
 	" v.reason, v.evidence, v.host_key, v.address, v.since_boot_us, v.since_wall_us, v.since_boot_id, "              \
-	"v.removing, coalesce(l.id, '')"
+	"v.removing, v.patch, v.trial, v.patch_reason, coalesce(l.id, '')"
 #define VM_FROM " FROM vms v LEFT JOIN leases l ON l.vm_id = v.id AND l.open = 1"
 
 static int read_row(struct query *q, void *row, struct error *e)
@@ -40,6 +40,9 @@ static int read_row(struct query *q, void *row, struct error *e)
 	v->since_wall_us = query_get_u64(q);
 	query_get_text(q, v->since_boot_id, sizeof(v->since_boot_id));
 	v->removing = query_get_u64(q) != 0;
+	query_get_text(q, v->patch, sizeof(v->patch));
+	v->trial = query_get_u64(q) != 0;
+	query_get_text(q, v->patch_reason, sizeof(v->patch_reason));
 	query_get_text(q, v->lease, sizeof(v->lease));
 	if (state_from_string(state, &v->state) < 0)
 		q->rc = SQLITE_CORRUPT;
@@ -262,6 +265,29 @@ int store_vm_set_removing(struct store *s, const char *name, bool removing, stru
 	query_u64(&q, removing);
 	r = query_run(&q, e);
 	return r == 0 ? error_set(e, ENOENT, "there is no VM %s", name) : r < 0 ? r : 0;
+}
+
+int store_vm_set_patch(struct store *s, const char *name, const char *image, const char *reason, struct error *e)
+{
+	static const char sql[] = "UPDATE vms SET patch = ?2, patch_reason = ?3 WHERE name = ?1 AND trial = 0 AND pool <> ''";
+	char text[REASON_MAX];
+	CLEANUP_QUERY struct query q = {0};
+	struct vm_row row;
+	int r = image[0] ? name_check(image, "image name", e) : 0;
+
+	if (r == 0)
+		r = query_start(&q, s, sql, e);
+	if (r < 0)
+		return r;
+	inform(text, reason);
+	query_text(&q, name);
+	query_text(&q, image);
+	query_text(&q, text);
+	r = query_run(&q, e);
+	if (r != 0)
+		return r < 0 ? r : 0;
+	r = store_vm_get(s, name, &row, e);
+	return r < 0 ? r : error_set(e, EBUSY, "VM %s is in no pool, or is being patched to %s", name, row.patch);
 }
 
 int store_vm_forgive_warm(struct store *s, const char *name, struct error *e)

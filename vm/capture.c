@@ -35,7 +35,7 @@ static int on_manifest(void *userdata, const char *key, const char *value, struc
 	return r < 0 ? error_set(e, EINVAL, "%s is too long", key) : 0;
 }
 
-int clean_load(const struct host *h, const char *vm, struct clean_image *ret, struct error *e)
+int clean_load_from(const struct host *h, const char *folder, const char *vm, struct clean_image *ret, struct error *e)
 {
 	CLEANUP_FREE char *data = NULL;
 	struct error local = ERROR_INIT;
@@ -44,7 +44,7 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 	size_t len;
 	int r;
 
-	r = HOST_PATH(h, path, e, "images/%s@" CLEAN_LABEL "/manifest.env", vm);
+	r = HOST_PATH(h, path, e, "%s/manifest.env", folder);
 	if (r < 0)
 		return r;
 	r = file_read(AT_FDCWD, path, ENVFILE_MAX, &data, &len, &local);
@@ -55,7 +55,7 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 		return error_set(e, local.code, "%s", local.text);
 	r = envfile_parse(path, data, len, on_manifest, &c, e);
 	if (r == 0)
-		r = HOST_PATH(h, c.disk, e, "images/%s@" CLEAN_LABEL "/disk.qcow2", vm);
+		r = HOST_PATH(h, c.disk, e, "%s/disk.qcow2", folder);
 	if (r < 0)
 		return r;
 	if (!name_valid(c.image) || !c.disk_identity[0] || !c.base_identity[0] || !c.disk_sha256[0] ||
@@ -68,12 +68,53 @@ int clean_load(const struct host *h, const char *vm, struct clean_image *ret, st
 	return 0;
 }
 
+int clean_load(const struct host *h, const char *vm, struct clean_image *ret, struct error *e)
+{
+	char folder[96];
+
+	(void)str_format(folder, "images/%s@" CLEAN_LABEL, vm);
+	return clean_load_from(h, folder, vm, ret, e);
+}
+
 bool clean_exists(const struct host *h, const char *vm)
 {
 	char file[128];
 
 	return str_format(file, "images/%s@" CLEAN_LABEL "/manifest.env", vm) == 0 &&
 	       faccessat(h->image_fd, file, F_OK, 0) == 0;
+}
+
+const char *clean_name(const struct host *h, const struct settings *s)
+{
+	return s->clean_of[0] && !clean_exists(h, s->name) ? s->clean_of : s->name;
+}
+
+struct clone_search {
+	const struct host *h;
+	const char *origin;
+	char found[VM_NAME_MAX];
+};
+
+static int is_clone(void *userdata, const struct settings *s, struct error *e)
+{
+	struct clone_search *c = userdata;
+
+	(void)e;
+	/* One that was patched has a clean image of its own, also before its settings say so. */
+	if (str_equal(s->clean_of, c->origin) && !clean_exists(c->h, s->name))
+		(void)str_copy(c->found, s->name);
+	return 0;
+}
+
+int clean_clone_find(const struct host *h, const char *name, char ret[static VM_NAME_MAX], struct error *e)
+{
+	struct clone_search c = {.h = h, .origin = name};
+	int r = settings_each(h, is_clone, &c, e);
+
+	if (r < 0 || !c.found[0])
+		return r;
+	memcpy(ret, c.found, sizeof(c.found));
+	return 1;
 }
 
 int clean_check(const struct host *h, const char *vm, const struct clean_image *c, struct error *e)
@@ -108,8 +149,10 @@ int clean_remove(const struct host *h, const char *vm, struct error *e)
 	char folder[96];
 	int r;
 
-	(void)str_format(folder, "images/.%s.new", vm);
-	r = folder_drop(h, folder, e);
+	r = clean_sweep(h, vm, e);
+	(void)str_format(folder, "images/%s@" BEFORE_LABEL, vm);
+	if (r == 0)
+		r = folder_drop(h, folder, e);
 	(void)str_format(folder, "images/%s@" CLEAN_LABEL, vm);
 	return r < 0 ? r : folder_drop(h, folder, e);
 }
@@ -125,7 +168,7 @@ static int write_layer(const struct settings *s, const struct base_image *base, 
 	return folder_seal_file(to, 0444, e);
 }
 
-static int write_manifest(const struct host *h, const char *folder, const struct base_image *base,
+int clean_write_manifest(const struct host *h, const char *folder, const struct base_image *base,
 	const char *disk, const char *base_sha256, struct error *e)
 {
 	CLEANUP_BUF struct buf b = BUF_INIT(4096);
@@ -166,14 +209,9 @@ int clean_capture(struct host *h, const struct settings *s, struct error *e)
 			"and "
 			"make it again",
 			s->image, s->name);
-	r = image_sha256(base.disk, sha256, e);
+	r = base_intact(&base, sha256, e);
 	if (r < 0)
 		return r;
-	if (!str_equal(sha256, base.sha256))
-		return error_set(e, EBADMSG,
-			"the base image %s is damaged: its checksum is %s, its manifest says %s; build it "
-			"again",
-			s->image, sha256, base.sha256);
 	host_step_done(h, "base image %s is intact", s->image);
 	host_step_begin(h, "copy");
 	r = HOST_PATH(h, own, e, "vms/%s.qcow2", s->name);
@@ -187,7 +225,7 @@ int clean_capture(struct host *h, const struct settings *s, struct error *e)
 		goto failed;
 	host_step_done(h, "disk copied");
 	host_step_begin(h, "bind");
-	r = write_manifest(h, made, &base, disk, sha256, e);
+	r = clean_write_manifest(h, made, &base, disk, sha256, e);
 	if (r == 0)
 		r = folder_swap_in(h, made, final, e);
 	if (r < 0)

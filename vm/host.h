@@ -5,6 +5,7 @@
  *
  *   base/NAME/{disk.qcow2,vmlinuz,initrd,manifest.env}  read-only, made by the image builder
  *   images/VM@LABEL/{disk.qcow2,manifest.env}           read-only, made by VM_CAPTURE
+ *   images/VM@boxery-before/                           the clean image before a patch that is not proven yet
  *   images/VM@boxery-warm/                              the same with memory: see warm.h
  *   vms/NAME.env, vms/NAME.qcow2                        a VM's settings and its own (plain) disk
  *   run/NAME.qcow2, run/NAME.gen                        this life's overlay and generation

@@ -145,6 +145,17 @@ int base_load(const struct host *h, const char *name, struct base_image *ret, st
 	return 0;
 }
 
+int base_intact(const struct base_image *base, char ret_sha256[static SHA256_TEXT], struct error *e)
+{
+	int r = image_sha256(base->disk, ret_sha256, e);
+
+	if (r == 0 && !str_equal(ret_sha256, base->sha256))
+		return error_set(e, EBADMSG,
+			"the base image %s is damaged: its checksum is %s, its manifest says %s; build it again", base->name,
+			ret_sha256, base->sha256);
+	return r;
+}
+
 int base_load_any(const struct host *h, struct base_image *ret, struct error *e)
 {
 	CLEANUP_DIR DIR *d = NULL;

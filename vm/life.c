@@ -151,7 +151,7 @@ int life_check_outside(struct start *s, struct error *e)
 	int r = virt_check_devices(s->domain, s->chain, s->n_chain, &s->slot, e);
 
 	if (r == 0 && s->way != START_PLAIN)
-		r = clean_check(s->h, settings_clean_name(&s->s), &s->clean, e);
+		r = clean_check(s->h, clean_name(s->h, &s->s), &s->clean, e);
 	if (r == 0 && s->gen.warm_identity[0])
 		r = warm_check(s->h, s->s.name, &s->warm, e);
 	if (r == 0 && s->h->conf.net_isolation)

@@ -43,6 +43,8 @@ static const struct verb {
 	[VM_GRANT] = {op_grant, "grant", true, 60},
 	[VM_WAKE] = {op_wake, "wake", true, 60},
 	[VM_UNINSTALL] = {op_uninstall, "uninstall", false, 120},
+	[VM_PATCH] = {op_patch, "patch", true, 900},
+	[VM_SETTLE] = {op_settle, "settle", true, 60},
 };
 
 static int request_check(const struct vm_request *q, struct error *e)

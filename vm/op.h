@@ -19,12 +19,16 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 int op_capture(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_grant(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
+int op_patch(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
+int op_settle(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_filter(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_list(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 int op_uninstall(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 /* Never returns 0: it lives until the keeper closes its end (-EPIPE). */
 int op_watch(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e);
 
+/* Ends the life, up to that generation, and whatever the host keeps of it outside of files. */
+int op_end_life(struct host *h, const char *name, uint64_t generation, struct error *e);
 /* Network, filter and guard, under their lock. */
 int op_network(struct host *h, struct error *e);
 /* Sends a VM_ENTRY for each domain of ours, and for each settings file without one, when `stopped` or when there is doubt

@@ -72,7 +72,7 @@ static int send_entry(const struct listing *l, const char *name, const struct se
 	entry.running = m != NULL;
 	entry.stuck = m && virt_stuck(m->domain);
 	entry.generation = m ? m->life.generation : last.generation;
-	entry.plain = !clean_exists(l->h, s ? settings_clean_name(s) : name);
+	entry.plain = !clean_exists(l->h, s ? clean_name(l->h, s) : name);
 	if (s) {
 		entry.slot = s->slot;
 		entry.cpus = s->cpus;

@@ -67,6 +67,7 @@ static int plan_own(struct host *h, const struct vm_request *q, struct settings 
 static int plan_clone(struct host *h, const struct vm_request *q, struct settings *s, int *ret_lock, struct error *e)
 {
 	struct settings origin;
+	struct clean_image clean;
 	int r;
 
 	if (str_equal(q->clean_of, q->name))
@@ -78,6 +79,10 @@ static int plan_clone(struct host *h, const struct vm_request *q, struct setting
 		r = settings_load(h, q->clean_of, &origin, e);
 	if (r < 0)
 		return error_wrap(e, "the VM whose clean image %s is to use", q->name);
+	if (clean_load(h, q->clean_of, &clean, NULL) == 0) { /* of a patched VM the settings follow later */
+		(void)str_copy(origin.image, clean.image);
+		(void)str_copy(origin.base_identity, clean.base_identity);
+	}
 	if (origin.clean_of[0])
 		return error_set(e, EINVAL, "%s lives from the clean image of %s itself; name that one", q->clean_of,
 			origin.clean_of);

@@ -69,6 +69,12 @@ static int end_life(struct host *h, const char *name, uint64_t generation, bool 
 	return r == 0 && slot_of(h, name, &slot) ? connections_forget(&slot, e) : r;
 }
 
+/* Its disk is dropped with the reset that follows. */
+int op_end_life(struct host *h, const char *name, uint64_t generation, struct error *e)
+{
+	return end_life(h, name, generation, true, e);
+}
+
 /* A start of a life that has been reset must be refused, however late it comes. */
 static int record_generation(struct host *h, const char *name, uint64_t generation, struct error *e)
 {
@@ -160,6 +166,19 @@ static int end_disk(struct host *h, const struct vm_request *q, struct vm_result
 	return r;
 }
 
+/*
+ * What a patch has left: undecided while its clean state is being tried; else the keeper's row says which one stays. Evidence stands
+ * on what it was made on. A VM whose settings file is gone has nothing to be started from.
+ */
+static int end_patch(struct host *h, const struct vm_request *q, struct error *e)
+{
+	struct settings s;
+
+	if (q->flags & (VM_FLAG_TRIAL | VM_FLAG_HALT | VM_FLAG_EVIDENCE) || settings_load(h, q->name, &s, NULL) < 0)
+		return 0;
+	return clean_settle(h, &s, q->image, q->clean_of, e);
+}
+
 int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP_FD int lock = -1;
@@ -194,6 +213,10 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 		r = host_sweep(h, q->name, e);
 	if (r == 0)
 		r = warm_sweep(h, q->name, e);
+	if (r == 0)
+		r = end_patch(h, q, e);
+	if (r == 0)
+		r = clean_sweep(h, q->name, e);
 	if (r < 0 || !(q->flags & VM_FLAG_DROP_MEMORY) || q->flags & (VM_FLAG_HALT | VM_FLAG_EVIDENCE))
 		return r;
 	host_step_begin(h, "memory");
@@ -296,7 +319,7 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 		r = 0;
 	}
 	if (r == 0)
-		r = settings_clone_find(h, q->name, clone, e);
+		r = clean_clone_find(h, q->name, clone, e);
 	if (r == 1)
 		return error_set(e, EBUSY, "%s lives from the clean image of %s; remove that one first", clone, q->name);
 	if (r == 0)

@@ -23,18 +23,24 @@
  *                                            result: standby = 1 and no host_key; VM_WAKE does the rest
  * VM_WAKE     name, generation, key_line     a life that VM_START left in standby: resumes it, begin, clean check; result as of
  *                                            VM_START; a life that is awake already gets the same answer again
- * VM_RESET    name, generation, flags        destroys the domain whatever its generation is up to `generation`, drops the overlay;
- *                                            VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
+ * VM_RESET    name, generation, flags,       destroys the domain whatever its generation is up to `generation`, drops the overlay;
+ *             image, clean_of                VM_FLAG_EVIDENCE: moves it to broken/NAME.qcow2 instead (dropped, and said, when it is
  *                                            larger than BOXERY_EVIDENCE_MAX); a later reset without the flag drops that too;
  *                                            result text: the path of the kept file, "" when there is none;
  *                                            VM_FLAG_HALT: destroys the domain only, the overlay stays where it is.
  *                                            With either flag the result's text is the path of what is kept, or "not kept: why"
  *                                            VM_FLAG_DROP_MEMORY, ignored beside those two: the memory image of the VM goes as
- *                                            well, so that its next warm start captures another
+ *                                            well, so that its next warm start captures another;
+ *                                            VM_FLAG_TRIAL: a patch is not decided yet, see VM_SETTLE
  * VM_GRANT    name, generation, key_line     adds one ssh public key to root's keys of a READY guest, through the agent
  * VM_STOP     name                           plain VM: clean shutdown through the agent, destroyed after timeout_ms
  * VM_CAPTURE  name                           plain VM that is off, as are those with clean_of NAME: its disk becomes images/NAME@boxery-clean/, read-only, bound to
  *                                            the base by identity and hash; the last good one is never deleted before
+ * VM_PATCH    name, generation, image        pool VM: when the base image is intact, the VM's life ends and an empty layer on it becomes
+ *                                            its clean state (its own, with clean_of too). The one before is kept beside it. -EBUSY
+ *                                            while others have clean_of NAME
+ * VM_SETTLE   name, image, clean_of          what VM_PATCH has left undecided: the clean state on `image` (clean_of "": its own) stays, the
+ *                                            other one goes. VM_RESET does it, too, unless VM_FLAG_TRIAL, HALT or EVIDENCE
  * VM_REMOVE   name, flags                    domain, overlay, disk, clean image, reservation, settings file
  * VM_FILTER   name, generation               succeeds only when this life's filter is in force in the kernel (asked just now)
  * VM_UNINSTALL flags                         network, filter and host rules go; -EBUSY while a guest of ours runs, and while there are
@@ -73,6 +79,8 @@ enum vm_verb {
 	VM_GRANT,
 	VM_WAKE,
 	VM_UNINSTALL,
+	VM_PATCH,
+	VM_SETTLE,
 	/* answers */
 	VM_STEP = 32,
 	VM_ENTRY,
@@ -89,6 +97,7 @@ enum vm_flag {
 	VM_FLAG_WARM = 1 << 4,
 	VM_FLAG_STANDBY = 1 << 5,
 	VM_FLAG_DROP_MEMORY = 1 << 6,
+	VM_FLAG_TRIAL = 1 << 7,
 };
 
 struct vm_request {

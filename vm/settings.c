@@ -50,11 +50,6 @@ static int on_setting(void *userdata, const char *key, const char *value, struct
 	return error_set(e, EINVAL, "%.100s is not a setting of this file", key);
 }
 
-const char *settings_clean_name(const struct settings *s)
-{
-	return s->clean_of[0] ? s->clean_of : s->name;
-}
-
 int settings_parse(const char *name, const char *shown, const char *data, size_t len, struct settings *ret,
 	struct error *e)
 {
@@ -142,32 +137,6 @@ int settings_each(const struct host *h, int (*cb)(void *userdata, const struct s
 	}
 	free(list);
 	return r;
-}
-
-struct clone_search {
-	const char *origin;
-	char found[VM_NAME_MAX];
-};
-
-static int is_clone(void *userdata, const struct settings *s, struct error *e)
-{
-	struct clone_search *c = userdata;
-
-	(void)e;
-	if (str_equal(s->clean_of, c->origin))
-		(void)str_copy(c->found, s->name);
-	return 0;
-}
-
-int settings_clone_find(const struct host *h, const char *name, char ret[static VM_NAME_MAX], struct error *e)
-{
-	struct clone_search c = {.origin = name};
-	int r = settings_each(h, is_clone, &c, e);
-
-	if (r < 0 || !c.found[0])
-		return r;
-	memcpy(ret, c.found, sizeof(c.found));
-	return 1;
 }
 
 static int on_generation(void *userdata, const char *key, const char *value, struct error *e)

@@ -1,7 +1,7 @@
 #ifndef BOXERY_VM_SETTINGS_H
 #define BOXERY_VM_SETTINGS_H
 /*
- * Two small files per VM. vms/NAME.env is written once, by VM_NEW, and is what makes NAME a VM of this host.
+ * Two small files per VM. vms/NAME.env is written by VM_NEW, and again when a patch was proven; it is what makes NAME a VM of this host.
  * run/NAME.gen holds the highest generation that was started or reset here, so that a late request of an
  * earlier life is refused; and, once that life has passed its check, what its start returned, so that a
  * repeated start can say it again.
@@ -27,10 +27,6 @@ int settings_parse(const char *name, const char *shown, const char *data, size_t
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
 	void *userdata, struct error *e);
 
-/* 1 and the name of a VM that lives from the clean image of `name`, 0: there is none. */
-int settings_clone_find(const struct host *h, const char *name, char ret[static VM_NAME_MAX], struct error *e);
-/* The VM whose clean image this one's lives start from. */
-const char *settings_clean_name(const struct settings *s);
 
 struct generation {
 	uint64_t generation;

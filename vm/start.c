@@ -55,14 +55,15 @@ int start_load(struct start *s, struct error *e)
 			s->s.clean_of);
 	if (r == 0)
 		r = slot_derive(&h->conf, s->s.slot, &s->slot, e);
+	/* A clean image says by itself which base it is on: of a patched VM the settings follow later. */
+	if (r == 0 && !plain)
+		r = clean_load(h, clean_name(h, &s->s), &s->clean, e);
 	if (r == 0)
-		r = base_load(h, s->s.image, &s->base, e);
+		r = base_load(h, plain ? s->s.image : s->clean.image, &s->base, e);
 	if (r == 0)
 		r = HOST_PATH(h, s->overlay, e, "%s/%s.qcow2", plain ? "vms" : "run", s->s.name);
 	if (r == 0)
 		r = HOST_PATH(h, s->console, e, "console/%s.log", s->s.name);
-	if (r == 0 && !plain)
-		r = clean_load(h, settings_clean_name(&s->s), &s->clean, e);
 	return r;
 }
 
@@ -81,7 +82,7 @@ static int plain_disk(struct start *s, struct error *e)
 static int fresh_overlay(struct start *s, struct error *e)
 {
 	bool warm = s->warm.disk[0];
-	int r = clean_check(s->h, settings_clean_name(&s->s), &s->clean, e);
+	int r = clean_check(s->h, clean_name(s->h, &s->s), &s->clean, e);
 
 	if (r == 0)
 		r = warm ? overlay_copy(s->h, "run", s->s.name, s->warm.overlay, e)
@@ -121,7 +122,7 @@ int start_disk(struct start *s, struct error *e)
 	if (s->way == START_PLAIN)
 		host_step_done(s->h, "own disk");
 	else
-		host_step_done(s->h, "fresh, on %s@%s", s->warm.disk[0] ? s->s.name : settings_clean_name(&s->s),
+		host_step_done(s->h, "fresh, on %s@%s", s->warm.disk[0] ? s->s.name : clean_name(s->h, &s->s),
 			s->warm.disk[0] ? WARM_LABEL : CLEAN_LABEL);
 	return 0;
 }

@@ -63,7 +63,7 @@ static int warm_layer_check(const struct host *h, const char *name, const struct
 
 int trouble_files(const struct host *h, const struct settings *s, const struct life *life, struct error *e)
 {
-	const char *clean_name = settings_clean_name(s);
+	const char *owner = clean_name(h, s);
 	struct clean_image clean;
 	struct generation g;
 	bool plain;
@@ -81,25 +81,26 @@ int trouble_files(const struct host *h, const struct settings *s, const struct l
 			return r;
 		plain = g.plain;
 	} else {
-		plain = !s->clean_of[0] && !clean_exists(h, clean_name);
+		plain = !s->clean_of[0] && !clean_exists(h, owner);
 	}
 	if (plain)
 		return own_disk_check(h, s, e);
-	r = clean_load(h, clean_name, &clean, e);
+	r = clean_load(h, owner, &clean, e);
 	if (r == 0)
-		r = clean_check(h, clean_name, &clean, e);
+		r = clean_check(h, owner, &clean, e);
 	if (r == 0 && life && g.warm_identity[0])
 		r = warm_layer_check(h, s->name, &g, e);
 	if (r == 0 && life && g.clean_identity[0] && !str_equal(g.clean_identity, clean.disk_identity))
 		return error_set(e, ESTALE, "the clean image of %s was made again since its guest was started on it",
-			clean_name);
+			owner);
 	return r;
 }
 
 /* What it should consist of. */
 static int devices_check(const struct host *h, const struct trouble_view *v, const struct generation *g, struct error *e)
 {
-	char overlay[VM_PATH_MAX], warm[VM_PATH_MAX], clean[VM_PATH_MAX], base[VM_PATH_MAX];
+	char overlay[VM_PATH_MAX], warm[VM_PATH_MAX], base[VM_PATH_MAX];
+	struct clean_image clean = {0};
 	const char *layers[DOMAIN_LAYERS_MAX];
 	struct slot slot;
 	size_t n = 0;
@@ -110,15 +111,15 @@ static int devices_check(const struct host *h, const struct trouble_view *v, con
 		r = HOST_PATH(h, overlay, e, "%s/%s.qcow2", g->plain ? "vms" : "run", v->name);
 	if (r == 0)
 		r = HOST_PATH(h, warm, e, "images/%s@" WARM_LABEL "/disk.qcow2", v->name);
+	if (r == 0 && !g->plain)
+		r = clean_load(h, clean_name(h, v->settings), &clean, e);
 	if (r == 0)
-		r = HOST_PATH(h, clean, e, "images/%s@" CLEAN_LABEL "/disk.qcow2", settings_clean_name(v->settings));
-	if (r == 0)
-		r = HOST_PATH(h, base, e, "base/%s/disk.qcow2", v->settings->image);
+		r = HOST_PATH(h, base, e, "base/%s/disk.qcow2", g->plain ? v->settings->image : clean.image);
 	layers[n++] = overlay;
 	if (g->warm_identity[0])
 		layers[n++] = warm;
 	if (!g->plain)
-		layers[n++] = clean;
+		layers[n++] = clean.disk;
 	layers[n++] = base;
 	return r < 0 ? r : virt_check_devices(v->domain, layers, n, &slot, e);
 }

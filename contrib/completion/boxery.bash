@@ -17,7 +17,7 @@ _boxery()
 	case "${words[*]}" in
 	'') commands=$("$program" --help 2>/dev/null | sed -n -e '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p') commands+=' --host --help --version' ;;
 	runners) commands='once check token status history show logs explain drain pause resume reload' ;;
-	pool) commands='add set ls show repair keep rm history' ;;
+	pool) commands='add set ls show repair patch keep rm history' ;;
 	lease) commands='renew ls' ;;
 	esac
 	if [[ $current == -* && ${#words[@]} -gt 0 ]]; then

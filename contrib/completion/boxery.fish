@@ -30,7 +30,7 @@ function __boxery_words
         case runners
             printf '%s\n' once check token status history show logs explain drain pause resume reload
         case pool
-            printf '%s\n' add set ls show repair keep rm history
+            printf '%s\n' add set ls show repair patch keep rm history
         case lease
             printf '%s\n' renew ls
     end

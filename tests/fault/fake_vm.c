@@ -6,6 +6,7 @@
  *   ok | slow MS            do it, after a while
  *   fail CODE STEP TEXT     do nothing, say so
  *   late                    do it, end without a result
+ *   bad IMAGE               START: fails while its clean state is on that image
  *   half                    REMOVE: the clean state goes, the rest stays, no result
  *   noresult | crash | hang do nothing: exit status 3, SIGKILL, never end
  *   linger                  do it, send the result, do not end
@@ -31,6 +32,7 @@
 #include <sys/prctl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SOCKET 3
@@ -40,7 +42,7 @@
 #endif
 
 static const char *const verbs[] = {"", "CHECK", "NEW", "START", "RESET", "STOP", "CAPTURE", "REMOVE", "FILTER", "LIST",
-		"WATCH", "GRANT", "WAKE", "UNINSTALL"};
+		"WATCH", "GRANT", "WAKE", "UNINSTALL", "PATCH", "SETTLE"};
 static struct vm_request q;
 static struct vm_result res;
 
@@ -109,6 +111,66 @@ static int give_life(const char *how)
 	return 0;
 }
 
+/*
+ * What a VM's clean state stands on: base/NAME while it is not what the VM was made with (debian-12, or of whose clean state it
+ * starts); before/NAME: the one before, while nothing is decided.
+ */
+static void write_base(const char *folder, const char *image)
+{
+	char path[128];
+
+	(void)mkdirat(world, folder, 0700);
+	path_of(path, folder, q.name);
+	world_write(path, image);
+}
+
+static bool read_base(const char *folder, const char *name, char dst[static LINE_MAX_])
+{
+	char path[128];
+
+	dst[0] = '\0';
+	path_of(path, folder, name);
+	if (faccessat(world, path, F_OK, 0) < 0)
+		return false;
+	(void)world_read(path, dst, LINE_MAX_);
+	dst[strcspn(dst, "\n")] = '\0';
+	return true;
+}
+
+static const char *base_of(char dst[static LINE_MAX_])
+{
+	if (!read_base("base", q.name, dst) && !(q.clean_of[0] && read_base("base", q.clean_of, dst)))
+		(void)snprintf(dst, LINE_MAX_, "debian-12");
+	return dst;
+}
+
+static void settle(void)
+{
+	char before[LINE_MAX_], now[LINE_MAX_];
+
+	if (!read_base("before", q.name, before))
+		return;
+	if (strcmp(base_of(now), q.image) != 0)
+		write_base("base", before);
+	remove_file("before");
+	world_log("settled.log", "%s %s\n", q.name, base_of(now));
+}
+
+static int do_patch(void)
+{
+	char before[LINE_MAX_], now[LINE_MAX_];
+
+	if (strcmp(q.image, "debian-12") != 0 && strcmp(q.image, "debian-13") != 0)
+		return failed(ENOENT, "base", "there is no such base image");
+	if (world_generation("domains", q.name) > q.generation)
+		return failed(ESTALE, "destroy", "a later life runs");
+	remove_file("domains");
+	if (!read_base("before", q.name, before))
+		write_base("before", base_of(now));
+	write_base("base", q.image);
+	return 0;
+}
+
 /* A life that START has left paused: the second number of its domain is 1. */
 static int do_wake(const char *how)
 {
@@ -133,7 +195,10 @@ static int do_start(const char *how)
 {
 	uint64_t recorded = world_generation("settings", q.name), running = world_generation("domains", q.name);
 	const bool standby = q.flags & VM_FLAG_STANDBY || strcmp(how, "asleep") == 0;
+	char base[LINE_MAX_];
 
+	if (strncmp(how, "bad ", 4) == 0 && strcmp(how + 4, base_of(base)) == 0)
+		return failed(ETIMEDOUT, "agent", "it does not boot");
 	if (recorded && recorded - 1 == q.generation && running == q.generation) {
 		step("domain", "runs already");
 	} else {
@@ -154,6 +219,7 @@ static int do_start(const char *how)
 		write_number("domains", q.generation, standby);
 		world_log("starts.log", "%s %" PRIu64 " %s%s\n", q.name, q.generation, q.flags & VM_FLAG_WARM ? "warm" : "cold",
 				q.flags & VM_FLAG_STANDBY ? " standby" : "");
+		world_log("bases.log", "%s %" PRIu64 " %s\n", q.name, q.generation, base_of(base));
 		world_log("limits.log", "%s %u %u %u %u %u\n", q.name, q.start_cpus, q.start_memory_mib, q.disk_mib_per_s,
 				q.disk_iops, q.net_kib_per_s);
 		step("domain", "created");
@@ -189,6 +255,8 @@ static int do_reset(void)
 		(void)snprintf(res.text, sizeof(res.text), "/images/broken/%s.qcow2", q.name);
 	}
 	remove_file("run");
+	if (!(q.flags & (VM_FLAG_TRIAL | VM_FLAG_EVIDENCE)))
+		settle();
 	if (q.flags & VM_FLAG_DROP_MEMORY) {
 		step("memory", "image dropped");
 		world_log("dropped.log", "%s %" PRIu64 "\n", q.name, q.generation);
@@ -208,7 +276,7 @@ static int do_grant(void)
 
 static int do_new(void)
 {
-	if (strcmp(q.image, "debian-12") != 0)
+	if (strcmp(q.image, "debian-12") != 0 && strcmp(q.image, "debian-13") != 0)
 		return failed(ENOENT, "image", "there is no such base image");
 	if (q.clean_of[0] && !world_generation("clean", q.clean_of))
 		return failed(ENOENT, "clean", "there is no such clean state");
@@ -383,11 +451,18 @@ static int act(const char *how)
 		remove_file("clean");
 		remove_file("run");
 		remove_file("broken");
+		remove_file("base");
+		remove_file("before");
 		remove_file("settings");
 		return 0;
 	case VM_UNINSTALL:
 		world_log("uninstalls.log", "gone\n");
 		step("network", "was removed");
+		return 0;
+	case VM_PATCH:
+		return do_patch();
+	case VM_SETTLE:
+		settle();
 		return 0;
 	case VM_FILTER:
 		return do_filter();
@@ -433,7 +508,7 @@ int main(void)
 	world_open();
 	(void)prctl(PR_SET_NAME, VM_SPARE_NAME);
 	if (recv(SOCKET, &q, sizeof(q), 0) != sizeof(q) || q.head.length != sizeof(q) || q.head.type < VM_CHECK ||
-			q.head.type > VM_UNINSTALL)
+			q.head.type > VM_SETTLE)
 		return 2;
 	(void)prctl(PR_SET_NAME, "boxery-vm");
 	res.head = MSG_HEAD(VM_RESULT, struct vm_result, 1);

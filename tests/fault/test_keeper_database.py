@@ -96,15 +96,15 @@ class Database(Case):
     def test_newer(self):
         self.pool()
         with sqlite3.connect(self.db) as db:
-            db.execute("PRAGMA user_version = 6")
+            db.execute("PRAGMA user_version = 7")
         db.close()
         with open(self.db + ".last-good", "rb") as f:
             good = f.read()
-        self.refused_start(1, "is of version 6, this program knows versions up to 5: it was not touched; use the newer program")
+        self.refused_start(1, "is of version 7, this program knows versions up to 6: it was not touched; use the newer program")
         with open(self.db + ".last-good", "rb") as f:
             self.assertEqual(f.read(), good)
         with sqlite3.connect(self.db) as db:
-            db.execute("PRAGMA user_version = 5")
+            db.execute("PRAGMA user_version = 6")
         db.close()
         self.w.start()
         self.assertEqual(self.w.state("two"), "DELIVERED")

@@ -91,6 +91,17 @@ class Driver:
         row = self.lease_row(lease)
         return bool(row and row["open"] and row["state"] == "DELIVERED")
 
+    def patch(self, name, image):
+        """Asked for once, unless the keeper died before it was written down; until it is over, one way or the other."""
+        while not any(v["patch"] or v["image"] == image or v["patch_failed"] for v in self.vms().values() if v["name"] == name):
+            try:
+                self.call("POOL_PATCH", name=name, image=image)
+            except Refused as e:
+                assert e.code in (-16, -114), e
+        until(lambda: not self.vms()[name]["patch"])
+        self.until_state(name, "READY")
+        until(lambda: not self.vms()[name]["work"])
+
     def job(self):
         """One job, from lease to READY again; as often as it takes until one was seen to its end."""
         while True:
@@ -350,6 +361,57 @@ class Kill(Case):
             d.until_state("one", "READY")
             self.assertFalse(self.w.has("broken", "one"))
         self.each(scenario, *self.around("INSPECT"))
+
+    def bases(self, name):
+        return [x.split()[2] for x in self.w.lines("bases.log") if x.split()[0] == name]
+
+    def test_patch(self):
+        """The old clean state or the new one, and in the end the new one."""
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            d.patch("one", "debian-13")
+            v = d.vms()["one"]
+            self.assertEqual((v["image"], v["patch_failed"]), ("debian-13", ""))
+            self.assertEqual(self.bases("one")[-1], "debian-13")
+            d.job()
+            d.until_state("one", "READY")
+            self.assertFalse(self.w.has("before", "one"))
+            self.assertEqual(self.bases("one")[-1], "debian-13")
+        self.each(scenario, "patch-wished", "patched", "spawned-PATCH", "result-PATCH", "spawned-SETTLE", "result-SETTLE",
+                  "spawned-RESET/2", "result-RESET/2", "spawned-START/2", "result-START/2",
+                  *self.around("MAINTAIN", "MAINTAINED/2", "RESET_DONE/2", "START/2", "STARTED/2"))
+
+    def test_patch_of_a_leased_one(self):
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            lease = None
+            while not lease:
+                lease = d.lease()
+                if not d.deliver(lease):
+                    lease = None
+            while not d.vms()["one"]["patch"]:
+                d.call("POOL_PATCH", name="one", image="debian-13")
+            self.assertEqual(self.w.ops("PATCH"), [])
+            d.release()
+            d.patch("one", "debian-13")
+            self.assertEqual((d.vms()["one"]["image"], self.bases("one")[-1]), ("debian-13", "debian-13"))
+        self.each(scenario, "patch-wished", *self.around("RELEASE", "RESET_DONE/2", "MAINTAIN"))
+
+    def test_patch_that_fails(self):
+        """The old clean state, and the sentence."""
+        def scenario(d):
+            d.make("one")
+            d.add("one")
+            self.w.script("START", "bad debian-13")
+            d.patch("one", "debian-13")
+            v = d.vms()["one"]
+            self.assertEqual((v["image"], v["patch_failed"]), ("debian-12", "agent: it does not boot"))
+            self.assertFalse(self.w.has("before", "one"))
+            self.assertEqual(self.bases("one")[-1], "debian-12")
+        self.each(scenario, "result-PATCH", "result-START/2", "spawned-RESET/3", "result-RESET/3", "spawned-START/3",
+                  *self.around("MAINTAIN_FAILED", "RESET_DONE/3"))
 
     def test_short_life(self):
         def scenario(d):

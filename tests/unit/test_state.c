@@ -33,6 +33,7 @@ static const struct expectation expected[] = {
 	{"STARTING", "STOPPED", "RESETTING", EFFECT_RESET, '+', ""},
 	{"STARTING", "DOUBT", "RESETTING", EFFECT_RESET, '+', ""},
 	{"STARTING", "INTERRUPTED", "RESETTING", EFFECT_RESET, '=', ""},
+	{"STARTING", "MAINTAIN_FAILED", "RESETTING", EFFECT_RESET, '=', ""},
 	/* One job. */
 	{"READY", "LEASE", "LEASED", EFFECT_WAKE, '=', "opens"},
 	{"LEASED", "DELIVER", "DELIVERED", EFFECT_DELIVER, '=', ""},

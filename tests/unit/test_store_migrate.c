@@ -89,7 +89,7 @@ static void test_upgrade(void **state)
 	assert_int_equal(strlen(store_host_id(s)), 8);
 	check_rows(s);
 	s = store_free(s);
-	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 5);
+	assert_int_equal(ask(store_path(state), "PRAGMA user_version"), 6);
 	assert_int_equal(ask(store_path(state), tables), 11);
 	/* Dropping the old table has cut nothing from its VM. */
 	assert_int_equal(ask(store_path(state), "SELECT count(*) FROM events"), events);
@@ -184,9 +184,9 @@ static void test_kill_in_upgrade(void **state)
 		assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 		/* Asked through the log of what was committed, as the next keeper does. */
 		int64_t version = ask(store_path(state), "PRAGMA user_version");
-		assert_true(version == 1 || version == 5);
+		assert_true(version == 1 || version == 6);
 		before += version == 1;
-		after += version == 5;
+		after += version == 6;
 		struct store *s = open_store(state);
 		check_rows(s);
 		s = store_free(s);
@@ -316,7 +316,8 @@ static void test_upgrade_of_standby(void **state)
 	assert_true(!bring_to(s, "sleeps", STATE_READY).warm);
 	s = store_free(s);
 	assert_int_equal(raw(store_path(state), "ALTER TABLE vms DROP COLUMN warm; ALTER TABLE vms DROP COLUMN warm_failures;"
-						" ALTER TABLE vms DROP COLUMN warm_reason; PRAGMA user_version = 4"), SQLITE_OK);
+						" ALTER TABLE vms DROP COLUMN warm_reason; ALTER TABLE vms DROP COLUMN patch;"
+						" ALTER TABLE vms DROP COLUMN trial; ALTER TABLE vms DROP COLUMN patch_reason; PRAGMA user_version = 4"), SQLITE_OK);
 	s = open_store(state);
 	assert_ok(store_vm_get(s, "runs", &row, &e), &e);
 	assert_false(row.warm);
@@ -324,6 +325,83 @@ static void test_upgrade_of_standby(void **state)
 	assert_true(row.warm);
 	(void)go(s, "sleeps", HAPPENING_LEASE);
 	assert_int_equal(go(s, "sleeps", HAPPENING_WAKE_FAILED).warm_failures, 1);
+	s = store_free(s);
+}
+
+/* To MAINTENANCE for the patch that is wished for, made, reset, and starting. */
+static void try_patch(struct store *s, const char *name)
+{
+	static const enum vm_happening way[] = {HAPPENING_MAINTAIN, HAPPENING_MAINTAINED, HAPPENING_RESET_DONE, HAPPENING_START};
+	struct error e = ERROR_INIT;
+
+	assert_ok(store_vm_set_patch(s, name, "debian-13", "", &e), &e);
+	for (size_t i = 0; i < ARRAY_SIZE(way); i++) {
+		struct vm_row row = go(s, name, way[i]);
+
+		assert_string_equal(row.image, "debian");
+		assert_string_equal(row.patch, "debian-13");
+		assert_int_equal(row.trial, way[i] != HAPPENING_MAINTAIN);
+	}
+	/* What is being tried is not changed under it. */
+	assert_fails(store_vm_set_patch(s, name, "", "", &e), EBUSY, &e, "is being patched to debian-13");
+}
+
+static void test_patch(void **state)
+{
+	struct store *s = open_store(state);
+	struct error e = ERROR_INIT;
+	struct vm_row row;
+
+	assert_fails(store_vm_set_patch(s, "nosuch", "debian-13", "", &e), ENOENT, &e, "nosuch");
+	assert_fails(store_vm_set_patch(s, "nosuch", "../x", "", &e), EINVAL, &e, "image name");
+	add_vm(s, "plain");
+	assert_fails(store_vm_set_patch(s, "plain", "debian-13", "", &e), EBUSY, &e, "in no pool");
+
+	/* Proven: the patch is the image, and the clean state its own. */
+	(void)bring_to(s, "one", STATE_READY);
+	row = (struct vm_row){.name = "two", .image = "debian", .clean_of = "one", .state = STATE_PLAIN};
+	assert_ok(store_vm_insert(s, &row, &e), &e);
+	for (enum vm_happening way = HAPPENING_ADD; row.state != STATE_COLD;
+		way = way == HAPPENING_ADD ? HAPPENING_MAINTAINED : HAPPENING_RESET_DONE)
+		row = go(s, "two", way);
+	assert_string_equal(row.clean_of, "one");
+	try_patch(s, "two");
+	s = store_free(s);
+	s = open_store(state);
+	row = go(s, "two", HAPPENING_STARTED);
+	assert_string_equal(row.image, "debian-13");
+	assert_true(!row.patch[0] && !row.trial && !row.clean_of[0] && !row.patch_reason[0]);
+
+	/* An interrupted trial goes on; a failed one leaves everything as it was, but for the sentence; nobody's attempts. */
+	try_patch(s, "one");
+	assert_true(go(s, "one", HAPPENING_INTERRUPTED).trial);
+	(void)go(s, "one", HAPPENING_RESET_DONE);
+	(void)go(s, "one", HAPPENING_START);
+	row = go(s, "one", HAPPENING_MAINTAIN_FAILED);
+	assert_string_equal(row.image, "debian");
+	assert_string_equal(row.patch_reason, "step: reason");
+	assert_true(!row.patch[0] && !row.trial && row.attempts == 0);
+	(void)go(s, "one", HAPPENING_RESET_DONE);
+	(void)go(s, "one", HAPPENING_START);
+	assert_string_equal(go(s, "one", HAPPENING_STARTED).patch_reason, "step: reason");
+
+	/* Interrupted before it was made: the wish is there, and nothing is on trial. BROKEN ends a trial. */
+	assert_ok(store_vm_set_patch(s, "one", "debian-13", "", &e), &e);
+	(void)go(s, "one", HAPPENING_MAINTAIN);
+	row = go(s, "one", HAPPENING_INTERRUPTED);
+	assert_true(row.patch[0] && !row.trial && !row.patch_reason[0]);
+	(void)go(s, "one", HAPPENING_RESET_DONE);
+	try_patch(s, "one");
+	(void)go(s, "one", HAPPENING_INTERRUPTED);
+	(void)go(s, "one", HAPPENING_RESET_FAILED);
+	(void)go(s, "one", HAPPENING_RESET_FAILED);
+	row = go(s, "one", HAPPENING_RESET_FAILED);
+	assert_true(row.state == STATE_BROKEN && !row.trial && !row.patch[0] && row.patch_reason[0]);
+	/* Looked at, with another wish: an inspection is no patch. */
+	assert_ok(store_vm_set_patch(s, "one", "debian-13", "", &e), &e);
+	(void)go(s, "one", HAPPENING_INSPECT);
+	row = go(s, "one", HAPPENING_DOUBT);
+	assert_true(row.patch[0] && !row.trial && !row.patch_reason[0]);
 	s = store_free(s);
 }
 
@@ -566,6 +644,7 @@ int main(void)
 		TEST(test_upgrade),
 		TEST(test_upgrade_fails),
 		TEST(test_upgrade_of_standby),
+		TEST(test_patch),
 		TEST(test_kill_in_upgrade),
 		TEST(test_pools),
 		TEST(test_shared_clean_state),

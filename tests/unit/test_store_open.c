@@ -99,7 +99,7 @@ static void test_newer_version(void **state)
 	assert_int_equal(access(beside(state, ".last-good"), F_OK), -1);
 
 	/* The same when the newer program was killed and its last words are in the -wal. */
-	assert_int_equal(raw(store_path(state), "PRAGMA user_version = 5"), SQLITE_OK);
+	assert_int_equal(raw(store_path(state), "PRAGMA user_version = 6"), SQLITE_OK);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {

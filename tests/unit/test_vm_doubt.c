@@ -168,16 +168,16 @@ static void test_clones(void **state)
 	struct host h;
 
 	make_host(f, &h, &one, &two);
-	assert_int_equal(settings_clone_find(&h, "one", found, &e), 1);
+	assert_int_equal(clean_clone_find(&h, "one", found, &e), 1);
 	assert_string_equal(found, "two");
-	assert_int_equal(settings_clone_find(&h, "two", found, &e), 0);
+	assert_int_equal(clean_clone_find(&h, "two", found, &e), 0);
 	assert_ok(settings_load(&h, "two", &s, &e), &e);
 	assert_string_equal(s.clean_of, "one");
-	assert_string_equal(settings_clean_name(&s), "one");
-	assert_string_equal(settings_clean_name(&one), "one");
+	assert_string_equal(clean_name(&h, &s), "one");
+	assert_string_equal(clean_name(&h, &one), "one");
 	put(f, "vms/bad.env", "CLEAN_OF=../one\n");
 	assert_fails(settings_load(&h, "bad", &s, &e), EBADMSG, &e, "is not a name");
-	assert_int_equal(settings_clone_find(&h, "one", found, &e), 1);
+	assert_int_equal(clean_clone_find(&h, "one", found, &e), 1);
 }
 
 static void test_generation_record(void **state)

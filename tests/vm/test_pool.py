@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 """The pool on real VMs: resets that fail end in BROKEN and come back, and bad input changes nothing."""
+import base64
+import hashlib
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -151,6 +154,108 @@ class Pool(unittest.TestCase):
         for name in ("one", "two"):
             if self.lab.wait_state(name, "READY", "BROKEN")["state"] == "BROKEN":
                 self.lab.host("pool", "repair", name, "--wait")
+
+    # -- another base image
+
+    def base(self, name, marker=None, kernel=True):
+        """Like the one that was built, with a file more in it, or without a kernel that is one."""
+        folder = os.path.join(self.lab.dir, "image", "base")
+        new = os.path.join(folder, name)
+        run(["cp", "-al", os.path.join(folder, "lab"), new])
+        with open(os.path.join(new, "manifest.env")) as f:
+            text = f.read()
+        if marker:
+            raw, disk = os.path.join(new, "raw"), os.path.join(new, "disk.qcow2")
+            run(["qemu-img", "convert", "-O", "raw", disk, raw])
+            with open(raw + ".marker", "w") as f:
+                f.write(marker)
+            run(["debugfs", "-w", "-R", "write %s.marker /etc/boxery-marker" % raw, raw])
+            os.unlink(disk)
+            run(["qemu-img", "convert", "-O", "qcow2", raw, disk])
+            os.unlink(raw)
+            os.unlink(raw + ".marker")
+            digest = hashlib.sha256()
+            with open(disk, "rb") as f:
+                while piece := f.read(1 << 20):
+                    digest.update(piece)
+            text = re.sub("(?m)^DISK_SHA256=.*", "DISK_SHA256=" + digest.hexdigest(), text)
+        if not kernel:
+            os.unlink(os.path.join(new, "vmlinuz"))
+            with open(os.path.join(new, "vmlinuz"), "w") as f:
+                f.write("no kernel\n")
+        os.unlink(os.path.join(new, "manifest.env"))
+        with open(os.path.join(new, "manifest.env"), "w") as f:
+            f.write(text)
+
+    def agent(self, name, command, **arguments):
+        return json.loads(self.lab.inside(["virsh", "-q", "qemu-agent-command", name,
+                                           json.dumps({"execute": command, "arguments": arguments})]).stdout)["return"]
+
+    def marker(self, name):
+        """What the guest of a lease of this VM finds in its base image."""
+        lease = self.lease(name)
+        try:
+            pid = self.agent(name, "guest-exec", path="/bin/cat", arg=["/etc/boxery-marker"], **{"capture-output": True})["pid"]
+            done = wait_until("cat has ended", lambda: (lambda s: s if s["exited"] else None)(
+                self.agent(name, "guest-exec-status", pid=pid)), 60)
+            return base64.b64decode(done.get("out-data", "")).decode()
+        finally:
+            life = self.lab.vm(name)["generation"]
+            self.lab.host("release", lease)
+            wait_until("%s READY again" % name, lambda: (lambda v: v["state"] == "READY" and v["generation"] > life)(
+                self.lab.vm(name)), 600, every=0.5)
+
+    def images_in_use(self):
+        """Of everything that stands on a base image: what disks say, and what manifests and settings say."""
+        out = set()
+        for part in ("images", "vms", "run"):
+            for d, _, names in os.walk(os.path.join(self.lab.dir, "image", part)):
+                for n in names:
+                    path = os.path.join(d, n)
+                    if n.endswith(".qcow2"):
+                        out |= set(re.findall("/base/([a-z0-9-]+)/", run(["qemu-img", "info", "-U", "--backing-chain", path]).stdout))
+                    elif n.endswith(".env"):
+                        with open(path) as f:
+                            out |= set(re.findall("(?m)^IMAGE=(.*)", f.read()))
+        return out
+
+    def test_patch(self):
+        self.base("bad", kernel=False)
+        self.base("newer", marker="of the newer base")
+        for name in ("one", "two"):
+            self.lab.wait_state(name, "READY")
+        self.assertEqual(self.marker("one"), "")
+
+        # An image that does not start: back, with a sentence, and the other one is not tried.
+        life = self.lab.vm("two")["generation"]
+        done = self.lab.host("pool", "patch", "--all", "--base", "bad", "--wait", check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("one was not patched and stays on lab", done.stderr)
+        self.lab.wait_state("one", "READY")
+        self.assertIn("not patched: ", self.lab.host("pool", "show", "one").stdout)
+        self.assertIn("not tried, since one could not be patched to bad", self.lab.host("pool", "show", "two").stdout)
+        self.assertEqual(self.lab.vm("two")["generation"], life)
+        self.assertEqual(self.images_in_use(), {"lab"})
+        self.assertEqual(self.marker("one"), "")
+
+        # A lease is not interrupted, and of the two one is READY throughout.
+        lease = self.lease("one")
+        life = self.lab.vm("one")["generation"]
+        self.lab.host("pool", "patch", "--all", "--base", "newer")
+        waits = {v["name"]: v["patch_waits"] for v in self.lab.host_json("ls")["vms"]}
+        self.assertEqual(waits, {"one": "its lease has to end first", "two": "it is the only READY VM of its pool"})
+        self.assertIn("to be patched to newer, waits: its lease has to end first", self.lab.host("pool", "ls").stdout)
+        vm = self.lab.vm("one")
+        self.assertEqual((vm["state"], vm["generation"]), ("LEASED", life))
+        self.lab.host("release", lease)
+        self.lab.host("pool", "patch", "--all", "--base", "newer", "--wait")
+        for name in ("one", "two"):
+            vm = self.lab.wait_state(name, "READY")
+            self.assertEqual((vm["image"], vm["patch"], vm["patch_failed"]), ("newer", "", ""))
+            self.assertEqual(self.marker(name), "of the newer base")
+        self.assertEqual(self.images_in_use(), {"newer"})
+        self.refused(4, ["every VM is on newer already"], "pool", "patch", "--all", "--base", "newer")
+        self.refused(3, ["nosuch", "build-base"], "pool", "patch", "one", "--base", "nosuch")
 
     # -- bad input
 
