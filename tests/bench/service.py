@@ -38,10 +38,13 @@ def name_of(pid):
     return os.path.basename(os.readlink("/proc/%d/exe" % pid))
 
 
+def ask_status(h, **more):
+    return subprocess.run([os.path.join(BUILD, "boxery-host"), "runners", "status", "--json"], env=h.world.env,
+                          stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, **more)
+
+
 def status(h):
-    done = subprocess.run([os.path.join(BUILD, "boxery-host"), "runners", "status", "--json"], env=h.world.env, check=True,
-                          stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
-    return json.loads(done.stdout)
+    return json.loads(ask_status(h, check=True).stdout)
 
 
 def measure(h, n, what):
@@ -64,7 +67,8 @@ def in_state(h, n, state):
 
 def start(h):
     h.start()
-    until("it can be asked", lambda: os.path.exists(h.world.path("run/runners.sock")), 60)
+    # The socket has its name before it listens.
+    until("it can be asked", lambda: ask_status(h, check=False, stderr=subprocess.DEVNULL).returncode == 0, 60)
 
 
 def running(h, n):
