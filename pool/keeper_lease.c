@@ -263,6 +263,17 @@ static int inspect(struct request *r, struct error *e)
 	return code < 0 ? code : REPLY_LATER;
 }
 
+/* One more connection that does nothing but wait? Who releases, looks or ends the keeper has to get one as well. */
+static int check_queue(const struct keeper *k, const struct error *why, struct error *e)
+{
+	const struct client *c;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(c, &k->lessees, queue)
+		n++;
+	return n < KEEPER_LESSEES_MAX ? 0 : error_set(e, EBUSY, "%s; %u wait for a VM already, more may not: try again later", why->text, n);
+}
+
 int serve_lease(struct request *r, struct error *e)
 {
 	struct error timer = ERROR_INIT;
@@ -290,7 +301,7 @@ int serve_lease(struct request *r, struct error *e)
 	code = explain(r->k, r->in, e);
 	if (code != -EAGAIN || r->in->wait_ms == 0)
 		return code;
-	if (wait_in_queue(r->client, &timer) < 0) {
+	if (check_queue(r->k, e, &timer) < 0 || wait_in_queue(r->client, &timer) < 0) {
 		*e = timer;
 		return -e->code;
 	}

@@ -83,5 +83,6 @@
 #define KEEPER_DISK_MAX_GIB 16384
 #define KEEPER_DISK_SPARE_MIB 1024 /* free space below which no VM is made */
 #define KEEPER_HISTORY_MAX 1000 /* event rows in one answer */
+#define KEEPER_LESSEES_MAX 224 /* leases waited for at once, each on a connection of its own: the rest of KEEPER_CLIENTS_MAX is for all else */
 #define KEEPER_LEASES_MAX 1500 /* leases in one answer: of the longest texts they still fit into a document */
 #endif

@@ -51,7 +51,7 @@
  *
  * A connection's requests are answered one after the other: the next one is read when the last one has its reply. Who
  * wants to wait and to ask at the same time opens two.
- * LEASE: a name wins over a pool. ttl_ms 0 is KEEPER_TTL_DEFAULT_MS. wait_ms that passes in vain is -EAGAIN too.
+ * LEASE: a name wins over a pool. ttl_ms 0 is KEEPER_TTL_DEFAULT_MS. wait_ms that passes in vain is -EAGAIN too; -EBUSY when KEEPER_LESSEES_MAX wait already.
  *
  * Documents (numbers are integers, "" and 0 where there is nothing to say, times are UTC text):
  * vms      (also: evidence: where a BROKEN or KEPT VM's overlay is kept, or why it is not, kept_for_ms, clean_of: whose clean state it starts from,

@@ -409,5 +409,5 @@ def main():
     unittest.main(verbosity=2)
 
 
-__all__ = ["ALL", "REQUEST", "TYPE", "BIND", "COLD", "PAUSED", "RUNNING", "WARM", "Case", "Client", "FORCE", "LOOK", "Gone", "REPLY", "Refused", "SECRET", "SKIP", "STATES", "TYPES", "WAIT", "World", "main",
+__all__ = ["ALL", "REQUEST", "TYPE", "BIND", "COLD", "PAUSED", "RUNNING", "WARM", "Case", "Client", "FORCE", "LOOK", "Gone", "PROGRESS", "REPLY", "Refused", "SECRET", "SKIP", "STATES", "TYPES", "WAIT", "World", "main",
            "memfd", "random", "select", "signal", "time", "until", "MAGIC", "VERSION"]

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import threading
 
-from keeper_world import REQUEST, TYPE, BIND, Case, Client, Gone, Refused, WAIT, main, memfd, time, until
+from keeper_world import PROGRESS, REPLY, REQUEST, TYPE, BIND, Case, Client, Gone, Refused, WAIT, main, memfd, time, until
 
 HOST = os.environ["BOXERY_HOST"]
 
@@ -167,6 +167,25 @@ class Requests(Case):
             pass  # it was closed before the request was sent
         held[0].close()
         until(lambda: self.answers())
+
+    def test_waiting_leases_leave_room(self):
+        w = self.w
+        w.pool_vm("one")
+        held = w.lease()["lease"]
+        waiting = [w.client() for _ in range(256)]
+        for c in waiting:
+            c.send("LEASE", holder="h", pool="default", ttl_ms=60000, wait_ms=60000)
+        first = [(c, c.receive()) for c in waiting]
+        refused = [(c, a) for c, a in first if a["kind"] != PROGRESS]
+        for c, a in refused:
+            self.assertEqual((a["kind"], a["code"]), (REPLY, -16))
+            self.assertIn("ready: 1 LEASED; 224 wait for a VM already", a["text"])
+            c.close()  # as a command does
+        self.assertEqual(len(refused), 32)
+        for args in (["pool", "ls"], ["release", held]):
+            done = subprocess.run([HOST, *args], env=w.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        until(lambda: w.leases())  # whoever waited first has it
 
     def answers(self):
         try:
