@@ -31,6 +31,7 @@
 extern char **environ;
 
 struct exec {
+	const struct hostconf *conf;
 	const struct keeper_reply *lease;
 	struct keeper_client *holder, *events; /* NULL: gone */
 	struct child child;
@@ -125,6 +126,45 @@ static void read_events(struct exec *x)
 	lease_ended(x, "the keeper has gone away");
 }
 
+/* Of a lease that has ended, and of one that is only not closed yet. */
+static bool is_open(const json_t *document, const char *id)
+{
+	const json_t *lease;
+	enum vm_state state;
+	size_t i;
+
+	json_array_foreach(json_object_get(document, "leases"), i, lease)
+		if (str_equal(json_string_value(json_object_get(lease, "lease")), id))
+			return json_is_true(json_object_get(lease, "open")) &&
+					state_from_string(json_string_value(json_object_get(lease, "state")), &state) == 0 &&
+					state_has_lease(state);
+	return false;
+}
+
+/* Events tell only of what comes; so whoever has just subscribed asks how it stands. -EALREADY: the lease has ended. */
+static int watch_lease(struct exec *x, struct error *e)
+{
+	CLEANUP_FREE char *text = NULL;
+	struct keeper_request r;
+	json_t *document;
+	bool open;
+	int code = cli_subscribe(x->conf, false, &x->events, e);
+
+	keeper_request_init(&r, KEEPER_LEASES);
+	(void)str_copy(r.name, x->lease->name);
+	if (code == 0)
+		code = keeper_call(x->events, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, &text, e);
+	if (code < 0) {
+		x->events = keeper_client_free(x->events);
+		return code;
+	}
+	document = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+	open = is_open(document, x->lease->lease);
+	json_decref(document);
+	return open ? 0 : error_set(e, EALREADY, "lease %s of %s has ended already; 'boxery-host history %s' tells why", x->lease->lease,
+			x->lease->name, x->lease->lease);
+}
+
 static void remind(struct exec *x)
 {
 	if (!x->next_signal || clock_boot_us() < x->deadline_us)
@@ -216,12 +256,12 @@ int lease_exec(const struct hostconf *conf, struct keeper_client *client, int si
 	CLEANUP_FD int lock = -1;
 	char path[512] = "";
 	struct error e = ERROR_INIT;
-	struct exec x = {.lease = lease, .holder = client, .child = CHILD_INIT, .signals = signals};
+	struct exec x = {.conf = conf, .lease = lease, .holder = client, .child = CHILD_INIT, .signals = signals};
 	int status = -1;
 
 	/* The subscription stands before the program runs, so that no end of the lease is missed. */
 	if (write_known_hosts(conf, lease, path, sizeof(path), &lock, &e) == 0 && set_environment(lease, path, &e) == 0 &&
-			cli_subscribe(conf, false, &x.events, &e) == 0)
+			watch_lease(&x, &e) == 0)
 		status = run(&x, argv, &e);
 	if (lock >= 0)
 		(void)unlink(path);

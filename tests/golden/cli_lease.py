@@ -172,6 +172,25 @@ class Lease(Case):
         self.assertGreater(time.monotonic() - begun, 10)
         self.ready()
 
+    def test_ends_before_it_is_watched(self):
+        """Granted and over while this process could not look: the program must not run beside the VM's next holder."""
+        held = self.w.lease()["lease"]
+        master, slave = pty.openpty()
+        p = subprocess.Popen([HOST, "lease", "--ttl", "1s", "--wait", "1h", "--exec", "echo", "ran"], env=self.w.env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave, text=True)
+        said = os.read(master, 4096)
+        self.assertIn(b"no VM of pool default is ready", said)
+        p.send_signal(signal.SIGSTOP)
+        self.w.call("RELEASE", lease=held)
+        until(lambda: self.w.running("one") == 3, 20)
+        p.send_signal(signal.SIGCONT)
+        out, _ = p.communicate(timeout=20)
+        self.assertEqual((p.returncode, out), (126, ""))
+        self.assertRegex(os.read(master, 4096), rb"lease [0-9a-f]{32} of one has ended already; 'boxery-host history")
+        os.close(master)
+        os.close(slave)
+        self.ready()
+
     def test_keeper_dies(self):
         p, _ = self.start_program("exit 6")
         self.w.kill()
