@@ -2,7 +2,7 @@
  * lease --exec: a program that runs while a VM is leased.
  *
  * The lease is bound to our connection to the keeper, and the program has us as its death signal's parent: kill -9 of this
- * process ends both. Signals that only we got are passed on (a terminal's Ctrl-C reaches the program by itself). When the
+ * process ends both. Signals that only we got are passed on (a terminal's Ctrl-C reaches the program by itself, its hang-up may not). When the
  * lease ends first (its ttl, the guest powered off, the keeper gone), the program has LEASE_END_GRACE_MS to end by itself,
  * then gets SIGTERM, then SIGKILL: nothing shall go on working with a VM that is not there.
  */
@@ -100,12 +100,16 @@ static void lease_ended(struct exec *x, const char *why)
 	x->deadline_us = clock_boot_us() + LEASE_END_GRACE_MS * 1000;
 }
 
+/*
+ * What a terminal's keys send (SI_KERNEL) has gone to its whole foreground group, and so to the program. Its hang-up goes to the
+ * session's leader alone, and that may be us.
+ */
 static void pass_signals_on(struct exec *x)
 {
 	struct signalfd_siginfo info;
 
 	while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		if (info.ssi_code != SI_KERNEL)
+		if (info.ssi_code != SI_KERNEL || info.ssi_signo == SIGHUP)
 			(void)kill(x->child.pid, (int)info.ssi_signo);
 }
 

@@ -146,6 +146,18 @@ class Lease(Case):
         self.assertEqual((p.communicate(timeout=20)[0], p.returncode), ("got\n", 5))
         self.ready()
 
+    def test_terminal_hangs_up(self):
+        """As under `ssh -t`: we lead the session, and nobody else is told."""
+        pid, master = pty.fork()
+        if pid == 0:
+            os.execve(HOST, [HOST, "lease", "--exec", "sh", "-c", "echo runs; sleep 60"], self.w.env)
+        said = b""
+        while b"runs" not in said:
+            said += os.read(master, 4096)
+        os.close(master)
+        until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 20)
+        self.ready()
+
     def test_kill_ends_program_and_lease(self):
         p, pid = self.start_program("exit 1")
         self.assertEqual(self.w.state("one"), "LEASED")
