@@ -175,8 +175,11 @@ static int check_content(struct store *s, unsigned *ret_version, struct error *e
 		return r;
 	if (!str_equal(said, "ok"))
 		return refuse_damaged(s, said, e);
+	r = store_schema_check(s, version, said, sizeof(said), e);
+	if (r == 0 && said[0])
+		return refuse_damaged(s, said, e);
 	*ret_version = version;
-	return 0;
+	return r;
 }
 
 /* Reads the host's id, and checks what no constraint inside one table can say: VM and lease agree. */

@@ -75,6 +75,11 @@ int store_random_hex(char *dst, size_t bytes, struct error *e);
 
 /* From < to <= STORE_VERSION; all of it in one transaction. */
 int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct error *e);
+/*
+ * Whether everything that a schema of this version has is there: tables with their columns, indexes, triggers. `what` gets
+ * the first thing that is not, or "". Writes nothing; more than the schema has is no fault.
+ */
+int store_schema_check(struct store *s, unsigned version, char *what, size_t size, struct error *e);
 
 /* For use inside a transaction. */
 int store_event_add(struct store *s, const char *vm, const char *lease, uint64_t generation, const char *kind,

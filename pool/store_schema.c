@@ -12,6 +12,7 @@
 #include "pool/store_internal.h"
 #include "base/str.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Its states have gained a word since; the step stays what it was. */
@@ -229,6 +230,20 @@ static int expand(struct buf *b, const char *step, const char *random8)
 	return r;
 }
 
+/* The steps from one version to another, as one text. */
+static int write_steps(struct buf *sql, unsigned from, unsigned to, struct error *e)
+{
+	char random8[9];
+	int r = store_random_hex(random8, 4, e);
+
+	if (r < 0)
+		return r;
+	for (unsigned i = from; i < to; i++)
+		if ((r = expand(sql, steps[i], random8)) < 0)
+			return error_errno(e, -r, "writing schema step %u", i + 1);
+	return 0;
+}
+
 /* A row that points nowhere would be found at the next open; better not to commit it. */
 static int check_references(struct store *s, struct error *e)
 {
@@ -246,14 +261,10 @@ static int check_references(struct store *s, struct error *e)
 int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct error *e)
 {
 	CLEANUP_BUF struct buf sql = BUF_INIT(64 * 1024);
-	char random8[9];
-	int r = store_random_hex(random8, 4, e), on;
+	int r = write_steps(&sql, from, to, e), on;
 
 	if (r < 0)
 		return r;
-	for (unsigned i = from; i < to; i++)
-		if ((r = expand(&sql, steps[i], random8)) < 0)
-			return error_errno(e, -r, "writing schema step %u", i + 1);
 	r = buf_addf(&sql, "PRAGMA application_id = %d;\nPRAGMA user_version = %u;\n", STORE_APPLICATION_ID, to);
 	if (r < 0)
 		return error_errno(e, -r, "writing the schema");
@@ -273,4 +284,63 @@ int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct err
 	}
 	on = store_exec(s, "PRAGMA foreign_keys = ON", "creating the tables", r < 0 ? NULL : e);
 	return r < 0 ? r : on;
+}
+
+/* Columns: what it is, its name, and for each column of a table that one's name. */
+#define OBJECTS                                                                                              \
+	"SELECT m.type, m.name, ifnull(c.name, '') FROM sqlite_master m"                                     \
+	" LEFT JOIN pragma_table_info(m.name) c ON m.type = 'table' WHERE m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+
+/* Looks for one object of the model in the store. */
+static int find_object(struct store *s, sqlite3_stmt *model, sqlite3_stmt *find, char *what, size_t size, struct error *e)
+{
+	const char *v[3];
+	int rc = SQLITE_OK;
+
+	for (int i = 0; i < 3 && rc == SQLITE_OK; i++) {
+		v[i] = (const char *)sqlite3_column_text(model, i);
+		rc = v[i] ? sqlite3_bind_text(find, i + 1, v[i], -1, SQLITE_STATIC) : SQLITE_NOMEM;
+	}
+	if (rc == SQLITE_OK)
+		rc = sqlite3_step(find);
+	(void)sqlite3_reset(find);
+	if (rc == SQLITE_DONE)
+		(void)snprintf(what, size, "%s %s is missing%s%s", v[0], v[1], v[2][0] ? " or lacks the column " : "", v[2]);
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_error(s, rc, "checking the tables", e);
+}
+
+static int compare(struct store *s, struct store *model, char *what, size_t size, struct error *e)
+{
+	sqlite3_stmt *all = NULL, *find = NULL;
+	int rc = sqlite3_prepare_v2(model->db, OBJECTS, -1, &all, NULL), r = 0;
+
+	if (rc != SQLITE_OK)
+		r = store_error(model, rc, "checking the tables", e);
+	else if ((rc = sqlite3_prepare_v2(s->db, OBJECTS " AND m.type = ?1 AND m.name = ?2 AND ifnull(c.name, '') = ?3", -1, &find,
+			  NULL)) != SQLITE_OK)
+		r = store_error(s, rc, "checking the tables", e);
+	while (r == 0 && !what[0] && (rc = sqlite3_step(all)) == SQLITE_ROW)
+		r = find_object(s, all, find, what, size, e);
+	if (r == 0 && !what[0] && rc != SQLITE_DONE)
+		r = store_error(model, rc, "checking the tables", e);
+	(void)sqlite3_finalize(find);
+	(void)sqlite3_finalize(all);
+	return r;
+}
+
+int store_schema_check(struct store *s, unsigned version, char *what, size_t size, struct error *e)
+{
+	CLEANUP_BUF struct buf sql = BUF_INIT(64 * 1024);
+	struct store model = {.path = s->path};
+	int r = write_steps(&sql, 0, version, e), rc;
+
+	what[0] = '\0';
+	if (r < 0)
+		return r;
+	rc = sqlite3_open_v2(":memory:", &model.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+	r = rc == SQLITE_OK ? store_exec(&model, sql.data, "checking the tables", e) : store_error(&model, rc, "checking the tables", e);
+	if (r == 0)
+		r = compare(s, &model, what, size, e);
+	(void)sqlite3_close(model.db);
+	return r;
 }
