@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -22,6 +23,7 @@
 #define START_AGAIN_MS 200
 #define START_POLL_MS 20
 #define LOG_TAIL 1024
+#define KEEPER "boxery-keeper"
 
 static int log_open_file(const struct hostconf *conf, int *ret_fd, off_t *ret_begin, struct error *e)
 {
@@ -49,7 +51,7 @@ static void log_last_line(int fd, off_t begin, char *dst, size_t size)
 	char tail[LOG_TAIL + 1];
 	struct stat st;
 	off_t from = begin;
-	char *line;
+	char *line, *said;
 	ssize_t n;
 
 	dst[0] = '\0';
@@ -65,15 +67,19 @@ static void log_last_line(int fd, off_t begin, char *dst, size_t size)
 	tail[n] = '\0';
 	line = memrchr(tail, '\n', (size_t)n);
 	line = line ? line + 1 : tail;
+	/* Time and level are the log's; the room is wanted for the sentence. */
+	said = strstr(line, " " KEEPER ": ");
+	if (said)
+		line = said + strlen(" " KEEPER ": ");
 	str_show_n(dst, size, line, strlen(line));
 }
 
 static int run_keeper(int log_fd, struct child *ret, struct error *e)
 {
-	const char *const argv[] = {"boxery-keeper", NULL};
+	const char *const argv[] = {KEEPER, NULL};
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
 	char path[PATH_MAX];
-	int r = program_path("boxery-keeper", path, sizeof(path), e);
+	int r = program_path(KEEPER, path, sizeof(path), e);
 
 	if (r < 0)
 		return r;
@@ -84,10 +90,29 @@ static int run_keeper(int log_fd, struct child *ret, struct error *e)
 	return spawn(&o, ret, e);
 }
 
+/* Its last line whole if that fits, because the remedy stands at its end; else where the rest is to be found. */
+static int say_ended(const struct hostconf *conf, int log_fd, off_t begin, struct error *e)
+{
+	static const char say[] = "a keeper was started and has ended: ";
+	char line[ERROR_TEXT_MAX], place[PATH_MAX], cut[ERROR_TEXT_MAX];
+	size_t room = ERROR_TEXT_MAX - sizeof(say);
+
+	log_last_line(log_fd, begin, line, sizeof(line));
+	if (str_format(place, " (%s/" KEEPER_LOG ")", conf->state_dir) < 0)
+		place[0] = '\0';
+	if (!line[0])
+		return error_set(e, ENOTCONN, "%sit said nothing%s", say, place);
+	if (strlen(line) + strlen(place) <= room)
+		return error_set(e, ENOTCONN, "%s%s%s", say, line, place);
+	if (strlen(line) <= room)
+		return error_set(e, ENOTCONN, "%s%s", say, line);
+	(void)snprintf(cut, sizeof(cut), "... (whole in %s/" KEEPER_LOG ")", conf->state_dir);
+	return error_set(e, ENOTCONN, "%s%.*s%s", say, (int)(room > strlen(cut) ? room - strlen(cut) : 0), line, cut);
+}
+
 /* 1: it has ended because another keeper has the lock; 0: it runs; -ENOTCONN: ended otherwise. */
 static int look(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, struct error *e)
 {
-	char line[ERROR_TEXT_MAX / 2];
 	int status;
 
 	if (c->pid <= 0)
@@ -98,9 +123,7 @@ static int look(const struct hostconf *conf, struct child *c, int log_fd, off_t 
 	c->pidfd = fd_close(c->pidfd);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_STATUS_CONFLICT)
 		return 1;
-	log_last_line(log_fd, begin, line, sizeof(line));
-	return error_set(e, ENOTCONN, "a keeper was started and has ended: %s (%s/" KEEPER_LOG ")", line[0] ? line : "it said nothing",
-			conf->state_dir);
+	return say_ended(conf, log_fd, begin, e);
 }
 
 static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, int *ret_fd, struct error *e)

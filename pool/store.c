@@ -15,16 +15,6 @@
 #define LAST_GOOD ".last-good"
 #define BUSY_TIMEOUT_MS 2000 /* a keeper that is just ending */
 
-/* The one sentence for every kind of damage. */
-static int refuse_damaged(const struct store *s, const char *what, struct error *e)
-{
-	return error_set(e, EUCLEAN,
-		"%s is damaged (%.100s) and was left as it is. Way back: move it and its -wal file aside,"
-		" copy %s" LAST_GOOD " (the last clean start) to its place with mode 0600, start again;"
-		" VMs that have moved on are reset",
-		s->path, what, s->path);
-}
-
 static int file_beside(const struct store *s, const char *suffix, char **ret, struct error *e)
 {
 	if (asprintf(ret, "%s%s", s->path, suffix) < 0) {
@@ -32,6 +22,32 @@ static int file_beside(const struct store *s, const char *suffix, char **ret, st
 		return error_set(e, ENOMEM, "out of memory");
 	}
 	return 0;
+}
+
+/* There is a copy that is not empty. */
+static bool has_copy(const struct store *s)
+{
+	CLEANUP_FREE char *good = NULL;
+	struct stat st;
+
+	return file_beside(s, LAST_GOOD, &good, NULL) == 0 && lstat(good, &st) == 0 && st.st_size > 0;
+}
+
+/* The one sentence for every kind of damage. It has to fit into the line that a command shows of it: the folder is said once. */
+static int refuse_damaged(const struct store *s, const char *what, struct error *e)
+{
+	const char *name = strrchr(s->path, '/');
+
+	if (!has_copy(s))
+		return error_set(e, EUCLEAN,
+			"%s is damaged (%.100s) and was left as it is, and there is no copy of it: move it and its -wal file aside to begin"
+			" without any VM",
+			s->path, what);
+	return error_set(e, EUCLEAN,
+		"%s is damaged (%.100s) and was left as it is. Way back: move it and its -wal file aside,"
+		" copy %s" LAST_GOOD " beside it (the last clean start) to its place with mode 0600, start again;"
+		" VMs that have moved on are reset",
+		s->path, what, name ? name + 1 : s->path);
 }
 
 static int open_parent(const struct store *s, int *ret_fd, struct error *e)
@@ -60,17 +76,14 @@ static int create_file(const char *path, struct error *e)
 /* Starting empty beside a copy that is not would forget every VM without a word. */
 static int refuse_empty(const struct store *s, const char *how, struct error *e)
 {
-	CLEANUP_FREE char *good = NULL;
-	struct stat st;
-	int r = file_beside(s, LAST_GOOD, &good, e);
-	if (r < 0)
-		return r;
-	if (lstat(good, &st) < 0 || st.st_size == 0)
+	const char *name = strrchr(s->path, '/');
+
+	if (!has_copy(s))
 		return 0;
 	return error_set(e, EUCLEAN,
-		"%s is %s, but there is %s from its last clean start: copy that to its place with mode 0600,"
+		"%s is %s, but there is %s" LAST_GOOD " from its last clean start: copy that to its place with mode 0600,"
 		" or remove it too to begin without any VM",
-		s->path, how, good);
+		s->path, how, name ? name + 1 : s->path);
 }
 
 /* -wal and -journal get their mode from this file, so it has to be right before SQLite sees it. */

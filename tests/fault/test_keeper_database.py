@@ -3,6 +3,7 @@ import ctypes
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 
 from keeper_world import SKIP, Case, Refused, main, time, until
@@ -85,6 +86,19 @@ class Database(Case):
         os.truncate(self.db, 5000)
         self.refused_start(1, "is damaged")
         self.take_way_back()
+
+    def test_a_command_shows_the_whole_way_back(self):
+        self.pool()
+        os.truncate(self.db, 5000)
+        host = [shutil.copy(os.environ["BOXERY_HOST"], self.w.path("bin/boxery-host")), "ls"]
+        r = subprocess.run(host, env=self.w.env, capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(r.returncode, 8)
+        self.assertRegex(r.stderr, r"is damaged \(.*Way back: .* copy boxery\.db\.last-good .* VMs that have moved on are reset")
+        os.unlink(self.db + ".last-good")
+        r = subprocess.run(host, env=self.w.env, capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(r.returncode, 8)
+        self.assertRegex(r.stderr, "there is no copy of it: move it and its -wal file aside to begin without any VM")
+        self.assertNotIn("last-good", r.stderr)
 
     def test_missing(self):
         self.pool()
