@@ -240,6 +240,8 @@ static int open_files(struct keeper *k, struct error *e)
 		r = str_format(path, "%s/" DATABASE, k->conf.state_dir);
 	if (r == 0)
 		r = store_open(path, &k->store, e);
+	if (r == -EBUSY) /* we have the lock, so it is no keeper of ours that is just ending: trying again would not help */
+		r = error_set(e, EIO, "%s", e->text);
 	if (r == 0 && store_warning(k->store)[0])
 		log_warning("%s", store_warning(k->store));
 	if (r == 0)

@@ -6,6 +6,7 @@
 #include "pool/store_internal.h"
 #include "base/str.h"
 #include "linux/file.h"
+#include "linux/holder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -13,6 +14,9 @@
 #include <sys/stat.h>
 
 #define LAST_GOOD ".last-good"
+/* Where SQLite locks its files, by its file format. */
+#define LOCKS_START 0x40000000
+#define LOCKS_LENGTH 512
 #define BUSY_TIMEOUT_MS 2000 /* a keeper that is just ending */
 
 static int file_beside(const struct store *s, const char *suffix, char **ret, struct error *e)
@@ -48,6 +52,18 @@ static int refuse_damaged(const struct store *s, const char *what, struct error 
 		" copy %s" LAST_GOOD " beside it (the last clean start) to its place with mode 0600, start again;"
 		" VMs that have moved on are reset",
 		s->path, what, name ? name + 1 : s->path);
+}
+
+/* After store_error() said that it is held: who that is. We have no lock on it that this could drop. */
+static int refuse_busy(const struct store *s, struct error *e)
+{
+	struct holder other;
+
+	if (!holder_find(s->path, LOCKS_START, LOCKS_LENGTH, &other))
+		return -EBUSY;
+	return error_set(e, EBUSY,
+		"%s is open in another process (pid %d, %s); only one keeper may have it: end that process first", s->path,
+		(int)other.pid, other.name);
 }
 
 static int open_parent(const struct store *s, int *ret_fd, struct error *e)
@@ -276,7 +292,7 @@ int store_open(const char *path, struct store **ret, struct error *e)
 	if (r == 0 && version == STORE_VERSION) /* before the copy: a bad one must not replace a good one */
 		r = check_story(s, e);
 	if (r < 0)
-		return r;
+		return r == -EBUSY ? refuse_busy(s, e) : r;
 
 	/* From here on the file is ours to write. */
 	r = one_value(s, "PRAGMA journal_mode = WAL", mode, sizeof(mode), NULL, e);

@@ -100,6 +100,21 @@ class Database(Case):
         self.assertRegex(r.stderr, "there is no copy of it: move it and its -wal file aside to begin without any VM")
         self.assertNotIn("last-good", r.stderr)
 
+    def test_a_command_names_who_has_it_open(self):
+        self.pool()
+        host = [shutil.copy(os.environ["BOXERY_HOST"], self.w.path("bin/boxery-host")), "ls"]
+        other = subprocess.Popen([sys.executable, "-c", "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+                                  "db.execute('BEGIN EXCLUSIVE')\nprint('open', flush=True)\nsys.stdin.read()", self.db],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        other.stdout.readline()
+        r = subprocess.run(host, env=self.w.env, capture_output=True, text=True, timeout=30, check=False)
+        self.assertRegex(r.stderr, rf"boxery.db is open in another process \(pid {other.pid}, python.*\); only one keeper may have it: "
+                                   "end that process first")
+        other.communicate(timeout=10)
+        r = subprocess.run(host, env=self.w.env, capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        self.w.call("QUIT")
+
     def test_missing(self):
         self.pool()
         os.rename(self.db, self.db + ".away")
