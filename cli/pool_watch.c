@@ -22,6 +22,7 @@
 #define SCREEN_END "\x1b[?25h\x1b[?1049l"
 
 struct watch {
+	const struct hostconf *conf;
 	const char *pool; /* NULL: all */
 	struct keeper_client *events, *lists;
 	int signals;
@@ -89,6 +90,37 @@ static int print_event(struct watch *w, const struct keeper_event *v, struct err
 	return 0;
 }
 
+static int print_list(struct watch *w, struct error *e)
+{
+	char at[32], name[VM_NAME_MAX], state[32];
+	int code = ask_list(w, e);
+	json_t *vm;
+	size_t i;
+
+	if (code < 0)
+		return code;
+	json_array_foreach(w->vms, i, vm)
+	{
+		printf("%s %s %s\n", json_text(vm, "since", at, sizeof(at)), json_text(vm, "name", name, sizeof(name)),
+				json_text(vm, "state", state, sizeof(state)));
+	}
+	(void)fflush(stdout);
+	return 0;
+}
+
+/* The keeper drops who does not read for a while (Ctrl-Z). What was missed is in the list; of a keeper that has ended, e says so. */
+static int subscribe_again(struct watch *w, struct error *e)
+{
+	struct error again = ERROR_INIT;
+
+	w->events = keeper_client_free(w->events);
+	if (cli_subscribe(w->conf, false, &w->events, &again) < 0)
+		return -e->code;
+	error_clear(e);
+	w->changed = true;
+	return w->terminal ? 0 : print_list(w, e);
+}
+
 static int read_events(struct watch *w, struct error *e)
 {
 	struct keeper_answer a;
@@ -103,6 +135,8 @@ static int read_events(struct watch *w, struct error *e)
 		if (code < 0)
 			return code;
 	}
+	if (code == -ENOTCONN)
+		return subscribe_again(w, e);
 	if (code != -EAGAIN)
 		return code;
 	error_clear(e);
@@ -138,24 +172,6 @@ static int draw(struct watch *w, struct error *e)
 	return 0;
 }
 
-static int print_list(struct watch *w, struct error *e)
-{
-	char at[32], name[VM_NAME_MAX], state[32];
-	int code = ask_list(w, e);
-	json_t *vm;
-	size_t i;
-
-	if (code < 0)
-		return code;
-	json_array_foreach(w->vms, i, vm)
-	{
-		printf("%s %s %s\n", json_text(vm, "since", at, sizeof(at)), json_text(vm, "name", name, sizeof(name)),
-				json_text(vm, "state", state, sizeof(state)));
-	}
-	(void)fflush(stdout);
-	return 0;
-}
-
 static int go_on(struct watch *w, struct error *e)
 {
 	uint64_t drawn_us = clock_boot_us();
@@ -181,22 +197,30 @@ static int go_on(struct watch *w, struct error *e)
 	return code;
 }
 
+static void watch_free(struct watch *w)
+{
+	w->events = keeper_client_free(w->events);
+	w->lists = keeper_client_free(w->lists);
+	w->signals = fd_close(w->signals);
+	json_decref(w->vms);
+}
+
 /* The second screen is left before anything else is said. SIGTSTP is blocked, too: it would stop us on that screen. */
 int pool_watch(const char *pool)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH};
-	CLEANUP(keeper_client_freep) struct keeper_client *events = NULL, *lists = NULL;
 	struct watch w = {.pool = pool, .signals = -1, .terminal = isatty(STDOUT_FILENO)};
 	struct hostconf conf;
 	struct error e = ERROR_INIT;
 	sigset_t stop;
 
-	if (hostconf_load(&conf, &e) < 0 || cli_subscribe(&conf, true, &events, &e) < 0 ||
-			keeper_connect(&conf, true, &lists, &e) < 0 ||
-			cli_signals(signals, ARRAY_SIZE(signals), &w.signals, &e) < 0)
+	w.conf = &conf;
+	if (hostconf_load(&conf, &e) < 0 || cli_subscribe(&conf, true, &w.events, &e) < 0 ||
+			keeper_connect(&conf, true, &w.lists, &e) < 0 ||
+			cli_signals(signals, ARRAY_SIZE(signals), &w.signals, &e) < 0) {
+		watch_free(&w);
 		return cli_fail(&e);
-	w.events = events;
-	w.lists = lists;
+	}
 	(void)sigemptyset(&stop);
 	(void)sigaddset(&stop, SIGTSTP);
 	if (w.terminal) {
@@ -209,7 +233,6 @@ int pool_watch(const char *pool)
 		printf(SCREEN_END);
 		(void)fflush(stdout);
 	}
-	json_decref(w.vms);
-	w.signals = fd_close(w.signals);
+	watch_free(&w);
 	return e.code ? cli_fail(&e) : EXIT_STATUS_INTERRUPTED;
 }

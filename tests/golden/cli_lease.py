@@ -13,6 +13,14 @@ from cli_world import HOST, Case, begin, key_files, main, os, re, run, signal, s
 ENVIRONMENT = "echo $BOXERY_LEASE $BOXERY_VM $BOXERY_ADDRESS $BOXERY_PORT; cat $BOXERY_KNOWN_HOSTS; stat -c %a $BOXERY_KNOWN_HOSTS"
 
 
+def stop_until_dropped(w, p, other):
+    """Stops it until the keeper has had enough of a subscriber that does not read, and lets it go on."""
+    p.send_signal(signal.SIGSTOP)
+    while "it subscribed and does not read fast enough" not in w.log():
+        w.call("RELEASE", lease=w.lease(name=other, wait_ms=10000)["lease"])
+    p.send_signal(signal.SIGCONT)
+
+
 class Lease(Case):
     def setUp(self):
         super().setUp()
@@ -447,6 +455,23 @@ class Screen(Case):
         self.read_until(fd, rb"\.\.\. and 2 more")
         os.kill(pid, signal.SIGTERM)
         self.assertEqual(self.finish(pid, fd), 130)
+
+    def test_watch_that_was_stopped(self):
+        """The keeper drops who does not read; the list takes the place of what was missed, and the watching goes on."""
+        p = begin(self.w, "pool", "ls", "--watch")
+        for name in ("one", "two"):
+            self.assertRegex(p.stdout.readline(), name + " READY$")
+        stop_until_dropped(self.w, p, "two")
+        while " -> " in p.stdout.readline():
+            pass
+        self.assertRegex(p.stdout.readline(), "two [A-Z]+$")
+        self.w.await_state("two", "READY")
+        self.w.lease(name="one")
+        while " one READY -> LEASED LEASE" not in p.stdout.readline():
+            self.assertIsNone(p.poll())
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=20)
+        self.assertEqual((p.returncode, err), (130, ""), out)
 
     def test_watch_without_a_terminal(self):
         self.w.pool_vm("other", pool="second")
