@@ -122,7 +122,7 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 		return cli_fail(e);
 	}
 	if (w->exec.given)
-		return lease_exec(&conf, client, signal_fd, &reply, w->exec.argv);
+		return lease_exec(&conf, TAKE_PTR(client), signal_fd, &reply, w->exec.argv);
 	(void)signal(SIGPIPE, SIG_IGN);
 	status = print(&reply, w, e);
 	if (fflush(stdout) == EOF || ferror(stdout)) {

@@ -14,7 +14,7 @@ int lease_known_hosts(const struct keeper_reply *lease, char *dst, size_t size, 
 int lease_set_id(struct keeper_request *r, const char *id, struct error *e);
 /*
  * Runs the program with the lease in its environment and gives the lease back whatever happens. client: the connection that
- * the lease is bound to; signals: as of cli_signals. Returns the exit status of this process: the program's, 128 + its
+ * the lease is bound to, freed here; signals: as of cli_signals. Returns the exit status of this process: the program's, 128 + its
  * signal, or one of the above.
  */
 int lease_exec(const struct hostconf *conf, struct keeper_client *client, int signals, const struct keeper_reply *lease,

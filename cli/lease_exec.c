@@ -2,9 +2,12 @@
  * lease --exec: a program that runs while a VM is leased.
  *
  * The lease is bound to our connection to the keeper, and the program has us as its death signal's parent: kill -9 of this
- * process ends both. Signals that only we got are passed on (a terminal's Ctrl-C reaches the program by itself, its hang-up may not). When the
- * lease ends first (its ttl, the guest powered off, the keeper gone), the program has LEASE_END_GRACE_MS to end by itself,
- * then gets SIGTERM, then SIGKILL: nothing shall go on working with a VM that is not there.
+ * process ends both. Signals that only we got are passed on (a terminal's Ctrl-C reaches the program by itself, its hang-up
+ * may not). When the lease ends first (its ttl, the guest powered off, the keeper gone for REJOIN_MS), the program has
+ * LEASE_END_GRACE_MS to end by itself, then gets SIGTERM, then SIGKILL: nothing shall go on working with a VM that is not there.
+ *
+ * A connection that ends is no end of the lease: the keeper drops a subscriber that was stopped (Ctrl-Z) while much happened,
+ * and a keeper that ends leaves its VMs alone. Both are connected to again, and asked.
  */
 #include "base/str.h"
 #include "cli/lease.h"
@@ -24,6 +27,9 @@
 #include <sys/wait.h>
 
 #define LEASE_END_GRACE_MS 10000
+#define REJOIN_MS 30000 /* so long the keeper may be away */
+#define REJOIN_AGAIN_MS 300
+#define REJOIN_CALL_MS 5000
 #define KNOWN_HOSTS "known-hosts-"
 #define STALE_S 60
 #define REAP_MS 60000
@@ -37,6 +43,8 @@ struct exec {
 	struct child child;
 	int signals;
 	bool ended;           /* the lease */
+	bool told;            /* that the keeper is away */
+	uint64_t rejoin_until_us, again_us; /* while a connection is missing; 0: none is */
 	int next_signal;      /* to be sent at deadline_us, 0: none */
 	uint64_t deadline_us;
 };
@@ -94,8 +102,8 @@ static void lease_ended(struct exec *x, const char *why)
 	if (x->ended)
 		return;
 	x->ended = true;
-	fprintf(stderr, "boxery-host: lease %s of %s has ended: %s; the program gets SIGTERM in %d s\n", x->lease->lease,
-			x->lease->name, why, LEASE_END_GRACE_MS / 1000);
+	fprintf(stderr, "boxery-host: lease %s of %s %s; the program gets SIGTERM in %d s\n", x->lease->lease, x->lease->name, why,
+			LEASE_END_GRACE_MS / 1000);
 	x->next_signal = SIGTERM;
 	x->deadline_us = clock_boot_us() + LEASE_END_GRACE_MS * 1000;
 }
@@ -113,21 +121,43 @@ static void pass_signals_on(struct exec *x)
 			(void)kill(x->child.pid, (int)info.ssi_signo);
 }
 
+/* The keeper has ended, or it has dropped a connection that was not read: we were stopped for a while. */
+static void lost(struct exec *x, struct keeper_client **which)
+{
+	*which = keeper_client_free(*which);
+	x->again_us = clock_boot_us();
+	if (!x->rejoin_until_us)
+		x->rejoin_until_us = x->again_us + REJOIN_MS * 1000;
+}
+
 static void read_events(struct exec *x)
 {
 	struct keeper_answer a;
+	char why[KEEPER_TEXT_MAX];
 	int code;
 
 	while ((code = keeper_receive(x->events, &a, NULL)) == 1) {
 		free(a.document);
-		if (a.type == KEEPER_EVENT && str_equal(a.event.lease, x->lease->lease) &&
-				!state_has_lease((enum vm_state)a.event.to))
-			lease_ended(x, a.event.text[0] ? a.event.text : "its VM is being reset");
+		if (a.type != KEEPER_EVENT || !str_equal(a.event.lease, x->lease->lease) ||
+				state_has_lease((enum vm_state)a.event.to))
+			continue;
+		(void)snprintf(why, sizeof(why), "has ended: %.480s", a.event.text[0] ? a.event.text : "its VM is being reset");
+		lease_ended(x, why);
 	}
-	if (code == -EAGAIN)
-		return;
-	x->events = keeper_client_free(x->events);
-	lease_ended(x, "the keeper has gone away");
+	if (code != -EAGAIN)
+		lost(x, &x->events);
+}
+
+/* Nothing comes here but the end. */
+static void read_holder(struct exec *x)
+{
+	struct keeper_answer a;
+	int code;
+
+	while ((code = keeper_receive(x->holder, &a, NULL)) == 1)
+		free(a.document);
+	if (code != -EAGAIN)
+		lost(x, &x->holder);
 }
 
 /* Of a lease that has ended, and of one that is only not closed yet. */
@@ -165,8 +195,53 @@ static int watch_lease(struct exec *x, struct error *e)
 	document = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
 	open = is_open(document, x->lease->lease);
 	json_decref(document);
-	return open ? 0 : error_set(e, EALREADY, "lease %s of %s has ended already; 'boxery-host history %s' tells why", x->lease->lease,
-			x->lease->name, x->lease->lease);
+	return open ? 0 : error_set(e, EALREADY, "has ended already; 'boxery-host history %s' tells why", x->lease->lease);
+}
+
+/* The lease to a new connection; its time stays as it is. */
+static int bind_again(struct exec *x, struct error *e)
+{
+	struct keeper_request r;
+	int code = keeper_connect(x->conf, false, &x->holder, e);
+
+	keeper_request_init(&r, KEEPER_RENEW);
+	(void)str_copy(r.lease, x->lease->lease);
+	r.flags = KEEPER_FLAG_BIND;
+	r.ttl_ms = 1;
+	if (code == 0)
+		code = keeper_call(x->holder, &r, -1, REJOIN_CALL_MS, NULL, NULL, NULL, NULL, e);
+	if (code < 0)
+		x->holder = keeper_client_free(x->holder);
+	/* The keeper's sentence begins as ours does. */
+	return code == -EALREADY ? error_set(e, EALREADY, "has ended meanwhile; 'boxery-host history %s' tells why", x->lease->lease) : code;
+}
+
+/* Whatever connection is missing. A keeper that does not come back cannot be asked what became of the lease. */
+static void rejoin(struct exec *x)
+{
+	struct error e = ERROR_INIT;
+	char why[KEEPER_TEXT_MAX];
+	int code = 0;
+
+	if (!x->rejoin_until_us || x->ended || clock_boot_us() < x->again_us)
+		return;
+	if (!x->holder)
+		code = bind_again(x, &e);
+	if (code == 0 && !x->events)
+		code = watch_lease(x, &e);
+	x->again_us = clock_boot_us() + REJOIN_AGAIN_MS * 1000;
+	if (code == 0) {
+		x->rejoin_until_us = 0;
+		x->told = false;
+	} else if (code == -EALREADY || code == -ENOENT) {
+		lease_ended(x, e.text);
+	} else if (clock_boot_us() >= x->rejoin_until_us) {
+		(void)snprintf(why, sizeof(why), "cannot be held: the keeper has gone away: %.400s", e.text);
+		lease_ended(x, why);
+	} else if (!x->told) {
+		x->told = true;
+		fprintf(stderr, "boxery-host: the keeper has gone away; its return is awaited for %d s\n", REJOIN_MS / 1000);
+	}
 }
 
 static void remind(struct exec *x)
@@ -190,6 +265,13 @@ static bool ended_already(const struct exec *x)
 	return ended;
 }
 
+static int wait_ms(const struct exec *x)
+{
+	if (x->next_signal)
+		return cli_poll_ms(x->deadline_us);
+	return x->rejoin_until_us && !x->ended ? cli_poll_ms(x->again_us) : -1;
+}
+
 static int run(struct exec *x, char **argv, struct error *e)
 {
 	struct spawn_options o = SPAWN_OPTIONS_INIT;
@@ -207,9 +289,10 @@ static int run(struct exec *x, char **argv, struct error *e)
 		return error_wrap(e, "--exec");
 	for (;;) {
 		struct pollfd p[] = {{.fd = x->child.pidfd, .events = POLLIN}, {.fd = x->signals, .events = POLLIN},
-				{.fd = x->events ? keeper_client_fd(x->events) : -1, .events = POLLIN}};
+				{.fd = x->events ? keeper_client_fd(x->events) : -1, .events = POLLIN},
+				{.fd = x->holder ? keeper_client_fd(x->holder) : -1, .events = POLLIN}};
 
-		if (poll(p, ARRAY_SIZE(p), x->next_signal ? cli_poll_ms(x->deadline_us) : -1) < 0)
+		if (poll(p, ARRAY_SIZE(p), wait_ms(x)) < 0)
 			continue;
 		if (p[0].revents)
 			break;
@@ -217,6 +300,9 @@ static int run(struct exec *x, char **argv, struct error *e)
 			pass_signals_on(x);
 		if (p[2].revents)
 			read_events(x);
+		if (p[3].revents)
+			read_holder(x);
+		rejoin(x);
 		remind(x);
 	}
 	code = spawn_wait(&x->child, REAP_MS, &status, e);
@@ -236,22 +322,38 @@ static int set_environment(const struct keeper_reply *lease, const char *known_h
 	return 0;
 }
 
-/* Whatever the program did, and also when it could not be run. The keeper may be gone, and the lease with it. */
+/*
+ * Whatever the program did, and also when it could not be run. The keeper may be gone; the next one finds a lease that nobody
+ * holds, and ends it.
+ */
 static void release(struct exec *x)
 {
 	struct keeper_request r;
 	struct error e = ERROR_INIT;
 	struct keeper_reply reply;
 	bool late;
-	int code;
+	int code = x->holder ? 0 : keeper_connect(x->conf, false, &x->holder, &e);
 
 	keeper_request_init(&r, KEEPER_RELEASE);
 	(void)str_copy(r.lease, x->lease->lease);
 	(void)str_copy(r.text, "released");
-	code = cli_wait_call(x->holder, &r, -1, CLI_CALL_TIMEOUT_MS, &reply, &late, &e);
+	if (code == 0)
+		code = cli_wait_call(x->holder, &r, -1, CLI_CALL_TIMEOUT_MS, &reply, &late, &e);
 	if (code < 0 && code != -EALREADY && !x->ended)
 		fprintf(stderr, "boxery-host: lease %s of %s: %s; it ends with this process\n", x->lease->lease,
 				x->lease->name, e.text);
+	x->holder = keeper_client_free(x->holder);
+}
+
+static int hold(struct exec *x, struct error *e)
+{
+	char text[KEEPER_TEXT_MAX];
+	int code = watch_lease(x, e);
+
+	if (code != -EALREADY)
+		return code;
+	(void)str_copy(text, e->text);
+	return error_set(e, EALREADY, "lease %s of %s %s", x->lease->lease, x->lease->name, text);
 }
 
 int lease_exec(const struct hostconf *conf, struct keeper_client *client, int signals, const struct keeper_reply *lease,
@@ -265,7 +367,7 @@ int lease_exec(const struct hostconf *conf, struct keeper_client *client, int si
 
 	/* The subscription stands before the program runs, so that no end of the lease is missed. */
 	if (write_known_hosts(conf, lease, path, sizeof(path), &lock, &e) == 0 && set_environment(lease, path, &e) == 0 &&
-			watch_lease(&x, &e) == 0)
+			hold(&x, &e) == 0)
 		status = run(&x, argv, &e);
 	if (lock >= 0)
 		(void)unlink(path);

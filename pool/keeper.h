@@ -171,6 +171,8 @@ void keeper_await_end(struct keeper_vm *v, const struct error *e); /* answers th
 
 /* keeper_deadline.c: how long a state may last */
 void deadline_watch(struct keeper_vm *v); /* after every change, and when what it depends on has changed */
+/* Its holder had a connection to the keeper before this one, and none to this one yet: it has KEEPER_REJOIN_MS. */
+bool deadline_is_orphan(const struct keeper_vm *v);
 int64_t deadline_left_ms(const struct keeper_vm *v); /* of KEPT; 0 of any other */
 
 /* keeper_effect.c: what follows a change, and what its end means */

@@ -4,6 +4,8 @@
  *
  *   STARTING, LEASED, ADDING,     INTERRUPTED. A LEASED life got nothing, so its holder loses nothing but the lease.
  *   MAINTENANCE without a lease
+ *   LEASED, bound, awake, not     kept for its holder, who may be using it without anything having been delivered: see below
+ *   a runner's, of this boot
  *   MAINTENANCE with one          an admin looks at it: goes on (one bound to a connection: see below); after a restart of the
  *                                 host with the usual time
  *   KEPT                          halted once more; after a restart of the host its time counts anew
@@ -98,6 +100,10 @@ static void adopt(struct keeper_vm *v)
 		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended in the middle of it");
 		break;
 	case STATE_LEASED:
+		if (deadline_is_orphan(v) && !other_boot) {
+			lease_watch_expiry(v);
+			break;
+		}
 		keeper_note(v, HAPPENING_INTERRUPTED, "the keeper ended before anything was delivered");
 		break;
 	case STATE_RESETTING:

@@ -19,12 +19,16 @@ static bool for_a_runner(const struct keeper_vm *v)
 }
 
 /* Its holder had a connection to the keeper before this one, and none to this one yet. */
-static bool is_orphan(const struct keeper_vm *v)
+bool deadline_is_orphan(const struct keeper_vm *v)
 {
 	const enum vm_state state = v->row.state;
 
-	return (state == STATE_DELIVERED || state == STATE_BUSY || (state == STATE_MAINTENANCE && v->row.lease[0])) && v->bound &&
-			!v->bound_client;
+	if (!v->bound || v->bound_client)
+		return false;
+	/* Awake: its holder has been answered, and may be at work without anything having been delivered. */
+	if (state == STATE_LEASED)
+		return !vm_sleeps(&v->row) && !for_a_runner(v);
+	return state == STATE_DELIVERED || state == STATE_BUSY || (state == STATE_MAINTENANCE && v->row.lease[0]);
 }
 
 /* What the state may last in all, 0: without an end of its own; *ret_since: since when. */
@@ -40,17 +44,19 @@ static uint64_t lasts_ms(const struct keeper_vm *v, uint64_t *ret_since)
 		return KEEPER_CAPTURING_MS;
 	case STATE_MAINTENANCE:
 		if (v->row.lease[0])
-			return is_orphan(v) ? KEEPER_REJOIN_MS : 0;
+			return deadline_is_orphan(v) ? KEEPER_REJOIN_MS : 0;
 		return KEEPER_CAPTURING_MS;
 	case STATE_LEASED:
+		if (!for_a_runner(v))
+			return deadline_is_orphan(v) ? KEEPER_REJOIN_MS : 0;
 		*ret_since = v->row.since_boot_us;
-		return for_a_runner(v) ? KEEPER_LEASED_MS : 0;
+		return KEEPER_LEASED_MS;
 	case STATE_KEPT:
 		*ret_since = v->row.since_boot_us;
 		return v->keep_ms;
 	case STATE_DELIVERED:
 	case STATE_BUSY:
-		return is_orphan(v) ? KEEPER_REJOIN_MS : 0;
+		return deadline_is_orphan(v) ? KEEPER_REJOIN_MS : 0;
 	case STATE_PLAIN:
 	case STATE_COLD:
 	case STATE_READY:
@@ -80,10 +86,10 @@ static const char *overdue(const struct keeper_vm *v)
 {
 	if (v->row.state == STATE_KEPT)
 		return "the time it was to be kept is over";
+	if (deadline_is_orphan(v))
+		return "its holder has not come back since the keeper was started";
 	if (v->row.state == STATE_LEASED)
 		return "nothing was delivered to it";
-	if (is_orphan(v))
-		return "its holder has not come back since the keeper was started";
 	return "it takes too long";
 }
 
@@ -102,7 +108,7 @@ static int on_deadline(sd_event_source *s, uint64_t us, void *userdata)
 	if (v->op && !v->op->running)
 		again = lasts_ms(v, &since); /* it waits for others */
 	else
-		keeper_note(v, is_orphan(v) ? HAPPENING_HOLDER_LOST : HAPPENING_DEADLINE, overdue(v));
+		keeper_note(v, deadline_is_orphan(v) ? HAPPENING_HOLDER_LOST : HAPPENING_DEADLINE, overdue(v));
 	if (v->row.state == state && v->entered_us == entered_us &&
 			loop_timer(v->k->event, &v->deadline, again, on_deadline, v, &e) < 0)
 		log_vm(LOG_ERR, v->row.name, NULL, "%s", e.text);
