@@ -1,7 +1,7 @@
 /*
  * The socket and who is connected to it. A connection has one request being served; the next is not read before the
  * reply, so a client that floods only fills its own socket. Replies, progress and events are sent without waiting: a
- * connection that does not take them (a slow subscriber) is dropped.
+ * connection that does not take them (a slow subscriber) is dropped; one that holds a lease only misses events.
  *
  * A client that goes is only marked (its fd is closed and its id is found no more); server_sweep(), from the kick, frees
  * it and ends the leases that were bound to it. So nothing that sends has to expect that clients or VMs change under it.
@@ -75,6 +75,18 @@ static void client_drop(struct client *c, const char *why)
 	keeper_kick(c->k);
 }
 
+/*
+ * A holder that is stopped for a while misses what happens to others, and not its lease. The end of that is not missed: then it
+ * holds none any more, is dropped like anyone, and asks.
+ */
+static bool holds_a_lease(const struct client *c)
+{
+	for (size_t i = 0; i < c->k->n_vms; i++)
+		if (c->k->vms[i]->bound_client == c->id && lease_runs(c->k->vms[i]))
+			return true;
+	return false;
+}
+
 static void client_send(struct client *c, const void *msg, int document)
 {
 	struct error e = ERROR_INIT;
@@ -83,6 +95,8 @@ static void client_send(struct client *c, const void *msg, int document)
 	if (c->gone)
 		return;
 	r = msg_send(c->fd, msg, &document, document >= 0 ? 1 : 0, &e);
+	if (r == -EAGAIN && ((const struct msg_head *)msg)->type == KEEPER_EVENT && holds_a_lease(c))
+		return;
 	if (r == -EAGAIN)
 		client_drop(c, c->subscribed ? "it subscribed and does not read fast enough" : "it does not read its answers");
 	else if (r < 0)

@@ -97,6 +97,25 @@ class Lease(Case):
         self.refused(114, "EXPIRED", w.call, "RENEW", lease=lease, ttl_ms=1000)
         self.refused(2, "no lease", w.call, "RENEW", lease="0" * 32, ttl_ms=1000)
 
+    def test_holder_that_does_not_read_its_events(self):
+        """It misses those of others and keeps its lease; of its own lease's end it learns by the end of the connection."""
+        w = self.w
+        w.pool_vm("one", "two")
+        c = w.client()
+        c.call("SUBSCRIBE")
+        lease = w.lease(name="one", flags=BIND, client=c)["lease"]
+        idle = w.client()
+        idle.call("SUBSCRIBE")
+        while "a client was dropped: it subscribed" not in w.log():
+            w.call("RELEASE", lease=w.lease(name="two", wait_ms=10000)["lease"])
+        w.await_state("two", "READY")
+        self.assertEqual((w.state("one"), list(w.leases()), w.log().count("was dropped")), ("LEASED", [lease], 1))
+        w.call("RELEASE", lease=lease)
+        until(lambda: w.running("one") == 2)
+        with self.assertRaises(Gone):
+            while True:
+                c.receive()
+
     def test_runners_lease_without_delivery_ends(self):
         w = self.w
         w.pool_vm("one", "two")
