@@ -17,9 +17,14 @@
 #define STOP_TIMEOUT_MS 60000
 #define POLL_MS 200
 
-/* Destroys the domain of that name when it is ours and of a life up to `generation`. hurry: nobody wants its disk. */
+enum ending {
+	END_ORDERLY,
+	END_HURRIED, /* nobody wants its disk: QEMU is killed */
+};
+
+/* Destroys the domain of that name when it is ours and of a life up to `generation`. */
 #define ANY_LIFE UINT64_MAX
-static int end_domain(struct host *h, const char *name, uint64_t generation, bool hurry, struct error *e)
+static int end_domain(struct host *h, const char *name, uint64_t generation, enum ending how, struct error *e)
 {
 	CLEANUP(virDomainFreep) virDomainPtr d = NULL;
 	struct life life;
@@ -37,7 +42,7 @@ static int end_domain(struct host *h, const char *name, uint64_t generation, boo
 	if (life.generation > generation)
 		return error_set(e, ESTALE, "%s runs in its life %llu; a reset of life %llu came too late",
 			name, (unsigned long long)life.generation, (unsigned long long)generation);
-	killed = hurry && process_kill(h, d);
+	killed = how == END_HURRIED && process_kill(h, d);
 	r = virt_destroy(h, d, e);
 	if (r == 0)
 		host_step_done(h, "life %llu ended%s", (unsigned long long)life.generation, killed ? ", its QEMU killed" : "");
@@ -61,10 +66,10 @@ static int clear_rate(struct host *h, const char *name, struct error *e)
 }
 
 /* Ends the life and whatever the host keeps of it outside of files. */
-static int end_life(struct host *h, const char *name, uint64_t generation, bool hurry, struct error *e)
+static int end_life(struct host *h, const char *name, uint64_t generation, enum ending how, struct error *e)
 {
 	struct slot slot;
-	int r = end_domain(h, name, generation, hurry, e);
+	int r = end_domain(h, name, generation, how, e);
 
 	return r == 0 && slot_of(h, name, &slot) ? connections_forget(&slot, e) : r;
 }
@@ -72,7 +77,7 @@ static int end_life(struct host *h, const char *name, uint64_t generation, bool 
 /* Its disk is dropped with the reset that follows. */
 int op_end_life(struct host *h, const char *name, uint64_t generation, struct error *e)
 {
-	return end_life(h, name, generation, true, e);
+	return end_life(h, name, generation, END_HURRIED, e);
 }
 
 /* A start of a life that has been reset must be refused, however late it comes. */
@@ -188,7 +193,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	r = host_lock(h, q->name, &lock, e);
 	if (r < 0 && r != -EBUSY && host_connect(h, NULL) == 0)
 		/* A guest must not live on because its folder cannot be written; the reset has failed all the same. */
-		(void)end_domain(h, q->name, q->generation, false, NULL);
+		(void)end_domain(h, q->name, q->generation, END_ORDERLY, NULL);
 	if (r < 0) {
 		host_step_begin(h, "lock");
 		return r;
@@ -196,7 +201,7 @@ int op_reset(struct host *h, const struct vm_request *q, struct vm_result *res, 
 	host_step_begin(h, "connect");
 	r = host_connect(h, e);
 	if (r == 0)
-		r = end_life(h, q->name, q->generation, !(q->flags & (VM_FLAG_HALT | VM_FLAG_EVIDENCE)), e);
+		r = end_life(h, q->name, q->generation, q->flags & (VM_FLAG_HALT | VM_FLAG_EVIDENCE) ? END_ORDERLY : END_HURRIED, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "overlay");
@@ -246,20 +251,20 @@ int op_stop(struct host *h, const struct vm_request *q, struct vm_result *res, s
 		return r;
 	if (r == 0) {
 		host_step_done(h, "it is off");
-		return end_life(h, q->name, ANY_LIFE, false, e);
+		return end_life(h, q->name, ANY_LIFE, END_ORDERLY, e);
 	}
 	if (!(q->flags & VM_FLAG_FORCE) && agent_poweroff(d, &asked) == 0)
 		while (virt_runs(d) && clock_boot_us() < until)
 			host_sleep_ms(POLL_MS);
 	if (!virt_runs(d)) {
 		host_step_done(h, "powered off by itself");
-		return end_life(h, q->name, ANY_LIFE, false, e);
+		return end_life(h, q->name, ANY_LIFE, END_ORDERLY, e);
 	}
 	host_step_done(h, "%s",
 		asked.code		   ? asked.text
 		: q->flags & VM_FLAG_FORCE ? "not asked"
 					   : "no power-off in time");
-	return end_life(h, q->name, ANY_LIFE, false, e);
+	return end_life(h, q->name, ANY_LIFE, END_ORDERLY, e);
 }
 
 static int remove_files(struct host *h, const char *name, struct error *e)
@@ -331,7 +336,7 @@ int op_remove(struct host *h, const struct vm_request *q, struct vm_result *res,
 	if (r == 1 && virt_runs(d) && !(q->flags & VM_FLAG_FORCE))
 		return error_set(
 			e, EBUSY, "%s is running; stop it first, or remove it with --force", q->name);
-	r = end_life(h, q->name, ANY_LIFE, false, e);
+	r = end_life(h, q->name, ANY_LIFE, END_ORDERLY, e);
 	if (r < 0)
 		return r;
 	host_step_begin(h, "files");
