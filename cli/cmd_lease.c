@@ -27,7 +27,7 @@ int lease_known_hosts(const struct keeper_reply *lease, char *dst, size_t size, 
 
 static int check(const struct wanted *w, const char *name, struct error *e)
 {
-	if (name_check(w->pool, "pool name", e) < 0 || name_check(w->holder, "holder", e) < 0)
+	if ((w->pool && name_check(w->pool, "pool name", e) < 0) || name_check(w->holder, "holder", e) < 0)
 		return -e->code;
 	if (str_equal(w->holder, HOLDER_SERVICE) || str_equal(w->holder, HOLDER_ONCE))
 		return error_set(e, EINVAL, "--as %s: this holder's name belongs to the runners; take another", w->holder);
@@ -35,6 +35,8 @@ static int check(const struct wanted *w, const char *name, struct error *e)
 		return error_set(e, EINVAL, "--broken needs the NAME of a BROKEN VM; 'boxery-host pool ls' lists them");
 	if (w->broken && (w->exec.given || w->key_file || w->wait))
 		return error_set(e, EINVAL, "--broken goes with none of --exec, --ssh-key, --wait: the VM is off");
+	if (w->exec.given && !w->exec.argv[0][0])
+		return error_set(e, EINVAL, "--exec: the name of the program is empty");
 	if (w->exec.given && w->json)
 		return error_set(e, EINVAL, "--json and --exec exclude each other: standard output is the program's");
 	return 0;
@@ -46,7 +48,8 @@ static int fill(struct keeper_request *r, const struct wanted *w, const char *na
 	if (check(w, name, e) < 0 || (name && cli_set_name(r, name, e) < 0) ||
 			(w->key_file && cli_public_key(w->key_file, r->text, sizeof(r->text), e) < 0))
 		return -e->code;
-	(void)str_copy(r->pool, w->pool);
+	/* A VM that is named is of whatever pool it is in, unless one was asked for. */
+	(void)str_copy(r->pool, w->pool ? w->pool : name ? "" : POOL_DEFAULT);
 	(void)str_copy(r->holder, w->holder);
 	r->ttl_ms = w->ttl;
 	r->wait_ms = w->wait;
@@ -135,7 +138,7 @@ static int take(struct keeper_request *r, const struct wanted *w, struct error *
 
 int cmd_lease(int argc, char **argv)
 {
-	struct wanted w = {.pool = POOL_DEFAULT, .holder = "admin", .ttl = LEASE_TTL_MS_DEFAULT};
+	struct wanted w = {.holder = "admin", .ttl = LEASE_TTL_MS_DEFAULT};
 	const struct cli_option options[] = {
 		{"pool", OPTION_TEXT, &w.pool, "POOL", "from this pool (default \"default\")", 0, 0},
 		{"as", OPTION_TEXT, &w.holder, "HOLDER", "who holds it (default admin)", 0, 0},

@@ -3,7 +3,9 @@
 #include "base/str.h"
 #include "cli/host.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static int cmd_version(int argc, char **argv)
 {
@@ -35,8 +37,20 @@ static const struct command commands[] = {
 	{"version", cmd_version, "print the version"},
 };
 
+/*
+ * A standard descriptor that is closed would be given to the next file that is opened, and what is printed would go there: into
+ * the connection to the keeper. Opened the wrong way round, each use of it fails as if it were closed.
+ */
+static void fill_standard_fds(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+			_exit(EXIT_STATUS_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+	fill_standard_fds();
 	if (argc == 2 && str_equal(argv[1], "--version"))
 		return cmd_version(argc, argv);
 	return command_dispatch("boxery-host", commands, ARRAY_SIZE(commands), argc, argv);

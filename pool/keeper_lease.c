@@ -28,6 +28,12 @@ static unsigned ready_in(const struct keeper *k, const char *pool)
 	return n;
 }
 
+/* The request names a VM and a pool, and they do not go together. */
+static bool in_other_pool(const struct keeper_vm *v, const struct keeper_request *in)
+{
+	return in->name[0] && in->pool[0] && !str_equal(v->row.pool, in->pool);
+}
+
 /* Longest ready first, so that none grows old; nobody takes what is reserved for another. */
 static struct keeper_vm *pick(struct keeper *k, const struct keeper_request *in)
 {
@@ -38,7 +44,8 @@ static struct keeper_vm *pick(struct keeper *k, const struct keeper_request *in)
 		struct keeper_vm *v = k->vms[i];
 
 		if (!may_be_leased(v) ||
-				!str_equal(in->name[0] ? v->row.name : v->row.pool, in->name[0] ? in->name : pool))
+				!str_equal(in->name[0] ? v->row.name : v->row.pool, in->name[0] ? in->name : pool) ||
+				in_other_pool(v, in))
 			continue;
 		if (!best || v->entered_us < best->entered_us)
 			best = v;
@@ -61,6 +68,8 @@ static int explain(struct keeper *k, const struct keeper_request *in, struct err
 		return error_set(e, ENOENT, "there is no VM '%s'; 'boxery-host ls' lists them", in->name);
 	if (v && (v->row.state == STATE_PLAIN || v->row.state == STATE_ADDING))
 		return error_set(e, EBUSY, "%s is in no pool; 'boxery-host pool add %s' adds it", in->name, in->name);
+	if (v && in_other_pool(v, in))
+		return error_set(e, EINVAL, "%s is in pool %s, not in %s", in->name, v->row.pool, in->pool);
 	if (v && may_be_leased(v))
 		return error_set(e, EAGAIN, "%s is READY, but %u of the READY VMs of pool %s are reserved for others", in->name,
 				reserved, v->row.pool);

@@ -80,6 +80,9 @@ static int add_lease(void *userdata, const struct lease_row *l)
 	json_int_t expires = l->open ? (json_int_t)lease_left_ms(to->k, l) : 0;
 	char opened[32], closed[32];
 
+	if (v && v->row.state == STATE_KEPT) /* the ttl does not count any more */
+		expires = deadline_left_ms(v);
+
 	wall_text(l->opened_wall_us, opened);
 	wall_text(l->closed_wall_us, closed);
 	(void)json_array_append_new(to->array,

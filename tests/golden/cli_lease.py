@@ -51,6 +51,35 @@ class Lease(Case):
         self.assertIn("given back, as it could not be printed: No space left", r.stderr)
         self.ready()
 
+    def test_closed_standard_output(self):
+        """Not even into the connection to the keeper, which would else get that number."""
+        for words in ("lease", "lease --json"):
+            r = subprocess.run(["bash", "-c", f'"$0" {words} >&-', HOST], env=self.w.env, stderr=subprocess.PIPE, text=True, timeout=20,
+                               check=False)
+            self.assertEqual(r.returncode, 1, r.stderr)
+            self.assertIn("given back, as it could not be printed: Bad file descriptor", r.stderr)
+            self.ready()
+
+    def test_named_and_of_a_pool(self):
+        r = run(self.w, "lease", "--pool", "other", "one")
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (2, "", "boxery-host: one is in pool default, not in other\n"))
+        r = run(self.w, "lease", "--pool", "other", "--wait", "1m", "one")
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (2, "", "boxery-host: one is in pool default, not in other\n"))
+        r = run(self.w, "lease", "--pool", "default", "one")
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_exec_of_nothing(self):
+        r = run(self.w, "lease", "--exec", "")
+        self.assertEqual((r.returncode, r.stderr), (2, "boxery-host: --exec: the name of the program is empty\n"))
+        self.ready()
+
+    def test_left_of_a_kept_one(self):
+        lease = self.w.lease(ttl_ms=7200000)["lease"]
+        self.w.call("POOL_KEEP", name="one", ttl_ms=600000)
+        self.w.call("RELEASE", lease=lease)
+        self.w.await_state("one", "KEPT")
+        self.assertRegex(run(self.w, "lease", "ls").stdout, rf"{lease} +one +\w+ +KEPT +(10m|9m)")
+
     def test_key_from_standard_input(self):
         held = self.w.lease()["lease"]  # so that a good key gets as far as the keeper
         with open(key_files(self.w.root)["id.pub"], encoding="ascii") as f:
