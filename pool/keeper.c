@@ -238,8 +238,9 @@ static int open_files(struct keeper *k, struct error *e)
 		r = clock_boot_id(k->boot_id, e);
 	if (r == 0)
 		r = str_format(path, "%s/" DATABASE, k->conf.state_dir);
-	if (r == 0)
-		r = store_open(path, &k->store, e);
+	if (r < 0)
+		return r;
+	r = store_open(path, &k->store, e);
 	if (r == -EBUSY) /* we have the lock, so it is no keeper of ours that is just ending: trying again would not help */
 		r = error_set(e, EIO, "%s", e->text);
 	if (r == 0 && store_warning(k->store)[0])
