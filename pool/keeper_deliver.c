@@ -35,7 +35,7 @@ struct delivery {
 	bool committed;
 	int secret, guest, result; /* memfd, TCP socket, socket of the child */
 	struct op *filter;
-	sd_event_source *connecting, *deadline, *io;
+	sd_event_source *connecting, *again, *deadline, *io;
 	struct loop_child *child;
 	bool has_result;
 	struct deliver_result said;
@@ -47,6 +47,7 @@ static void delivery_free(struct delivery *d)
 		d->vm->delivery = NULL;
 	d->filter = op_cancel(d->filter);
 	(void)sd_event_source_disable_unref(d->connecting);
+	(void)sd_event_source_disable_unref(d->again);
 	(void)sd_event_source_disable_unref(d->deadline);
 	(void)sd_event_source_disable_unref(d->io);
 	loop_child_kill(d->child);
@@ -241,6 +242,33 @@ static void connected(struct delivery *d)
 	client_progress(client_find(d->k, d->client), "connected; handing over the secret");
 }
 
+static int try_to_connect(struct delivery *d, struct error *e);
+
+static int on_again(sd_event_source *s, uint64_t us, void *userdata)
+{
+	struct delivery *d = userdata;
+	struct error e = ERROR_INIT;
+
+	d->again = sd_event_source_disable_unref(d->again);
+	if (try_to_connect(d, &e) < 0)
+		delivery_failed(d, &e);
+	return 0;
+}
+
+/*
+ * "No route to host" is the kernel's word that nobody has answered to the guest's address for three seconds. They may have begun
+ * while the guest was asleep, with what an earlier connection had still to say, and say nothing of a guest that has just been
+ * woken. So it is tried again as long as a connection may take.
+ */
+static int not_connected(struct delivery *d, int code, struct error *e)
+{
+	d->connecting = sd_event_source_disable_unref(d->connecting);
+	d->guest = fd_close(d->guest);
+	if (code == EHOSTUNREACH)
+		return loop_timer(d->k->event, &d->again, KEEPER_CONNECT_AGAIN_MS, on_again, d, e);
+	return error_errno(e, code, "cannot connect to %s at %s port %d", d->vm->row.name, d->vm->row.address, KEEPER_DELIVER_PORT);
+}
+
 static int on_connected(sd_event_source *s, int fd, uint32_t events, void *userdata)
 {
 	struct delivery *d = userdata;
@@ -250,13 +278,10 @@ static int on_connected(sd_event_source *s, int fd, uint32_t events, void *userd
 
 	if (getsockopt(d->guest, SOL_SOCKET, SO_ERROR, &code, &len) < 0)
 		code = errno;
-	if (code == 0) {
+	if (code == 0)
 		connected(d);
-	} else {
-		(void)error_errno(&e, code, "cannot connect to %s at %s port %d", d->vm->row.name, d->vm->row.address,
-				KEEPER_DELIVER_PORT);
+	else if (not_connected(d, code, &e) < 0)
 		delivery_failed(d, &e);
-	}
 	return 0;
 }
 
@@ -271,7 +296,7 @@ static int on_connect_deadline(sd_event_source *s, uint64_t us, void *userdata)
 	return 0;
 }
 
-static int begin_connect(struct delivery *d, struct error *e)
+static int try_to_connect(struct delivery *d, struct error *e)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(KEEPER_DELIVER_PORT)};
 	int r;
@@ -282,13 +307,17 @@ static int begin_connect(struct delivery *d, struct error *e)
 	if (d->guest < 0)
 		return error_errno(e, errno, "cannot make a socket");
 	if (connect(d->guest, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
-		return error_errno(e, errno, "cannot connect to %s at %s port %d", d->vm->row.name, d->vm->row.address,
-				KEEPER_DELIVER_PORT);
+		return not_connected(d, errno, e);
 	/* Also when it is connected already: then the loop says so at once. */
 	r = sd_event_add_io(d->k->event, &d->connecting, d->guest, EPOLLOUT, on_connected, d);
-	if (r < 0)
-		return error_errno(e, -r, "cannot wait for a connection");
-	return loop_timer(d->k->event, &d->deadline, KEEPER_CONNECT_TIMEOUT_MS, on_connect_deadline, d, e);
+	return r < 0 ? error_errno(e, -r, "cannot wait for a connection") : 0;
+}
+
+static int begin_connect(struct delivery *d, struct error *e)
+{
+	int r = loop_timer(d->k->event, &d->deadline, KEEPER_CONNECT_TIMEOUT_MS, on_connect_deadline, d, e);
+
+	return r < 0 ? r : try_to_connect(d, e);
 }
 
 static void filter_checked(struct op *op, const struct error *cause)

@@ -30,6 +30,7 @@
 #define KEEPER_WAKE_GRACE_MS 2000 /* on top; boxery-vm keeps the first itself, and knows the step */
 #define KEEPER_WARM_START_MS 120000 /* on top of BOXERY_START_TIMEOUT: a first warm start captures and restores as well */
 #define KEEPER_CONNECT_TIMEOUT_MS 10000
+#define KEEPER_CONNECT_AGAIN_MS 200
 #define KEEPER_DELIVER_TIMEOUT_MS 60000
 #define KEEPER_DELIVER_GRACE_MS 1000
 #define KEEPER_STOPPED_GRACE_MS 10000 /* from "stopped" until a start that says nothing is given up */

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -83,8 +84,19 @@ class Once(unittest.TestCase):
         self.lab.emulator.repo(REPO)
 
     def test_3_interrupted(self):
+        """And for a moment, when it is delivered, the host has no route to the guest."""
+        lease = self.lab.host_json("lease", "one")
+        self.lab.host("release", lease["lease"])
+        self.back(lease["generation"])
         before = self.generation()
-        p, seen = self.laptop.once("--wait", "5m"), []
+        route = ["unreachable", lease["address"] + "/32"]
+        self.lab.inside(["ip", "route", "add", *route])
+        try:
+            p, seen = self.laptop.once("--wait", "5m"), []
+            self.assertTrue(self.laptop.until(p, "registered", seen), seen)
+            time.sleep(1)
+        finally:
+            self.lab.inside(["ip", "route", "del", *route])
         self.assertTrue(self.laptop.until(p, "listening", seen), seen)
         p.send_signal(signal.SIGINT)
         self.laptop.until(p, "", seen)
