@@ -40,8 +40,11 @@ int forward_check_host(const char *host, struct error *e)
 int forward_command(const char *host, bool shared, const char *const *args, const char *argv[static FORWARD_ARGV_MAX],
 		struct buf *line, struct error *e)
 {
-	/* An agent there could be asked for the person's keys, a GitHub login among them. */
-	static const char *const alone[] = {"-a", "-x", "-o", "ClearAllForwardings=yes"};
+	/*
+	 * An agent there could be asked for the person's keys, a GitHub login among them. And a connection of its own: one that
+	 * others share ends with whichever of them began it.
+	 */
+	static const char *const alone[] = {"-a", "-x", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none"};
 	size_t n = 0, given = 0;
 
 	while (args[given])

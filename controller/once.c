@@ -52,10 +52,11 @@ static void on_signal(int number)
 	errno = kept;
 }
 
+/* What whoever started us wants ignored (nohup, `&` in a script) stays ignored. */
 static int catch_signals(struct error *e)
 {
 	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD};
-	struct sigaction act = {.sa_handler = on_signal};
+	struct sigaction act = {.sa_handler = on_signal}, before;
 
 	if (pipe(signal_pipe) < 0)
 		return error_errno(e, errno, "cannot make a pipe");
@@ -63,7 +64,8 @@ static int catch_signals(struct error *e)
 		if (fcntl(signal_pipe[i], F_SETFD, FD_CLOEXEC) < 0 || fcntl(signal_pipe[i], F_SETFL, O_NONBLOCK) < 0)
 			return error_errno(e, errno, "cannot prepare a pipe");
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-		if (sigaction(numbers[i], &act, NULL) < 0)
+		if (sigaction(numbers[i], NULL, &before) < 0 || ((before.sa_handler != SIG_IGN || numbers[i] == SIGCHLD) &&
+									sigaction(numbers[i], &act, NULL) < 0))
 			return error_errno(e, errno, "cannot catch signals");
 	(void)signal(SIGPIPE, SIG_IGN);
 	return 0;

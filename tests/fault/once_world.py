@@ -27,6 +27,8 @@ import canary  # noqa: E402
 from emu.client import Emulator  # noqa: E402
 from journal import Journal  # noqa: E402
 
+# Run by a script with `&`, SIGINT would be ignored by all that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 BUILD = os.environ.get("BOXERY_BUILD", os.path.join(HERE, "..", "..", "build"))
 RUNNER = os.path.join(HERE, "..", "emulator", "runner")
 REPO = "octo/private"

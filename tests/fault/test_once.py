@@ -431,6 +431,15 @@ class Interrupted(OnceCase):
         self.interrupt("listening", signal.SIGTERM)
         self.interrupt("leased", signal.SIGHUP)
 
+    def test_nohup(self):
+        """Who started it wants SIGHUP ignored."""
+        o = self.w.once(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        o.await_word("leased")
+        o.process.send_signal(signal.SIGHUP)
+        o.await_word("listening")
+        o.process.send_signal(signal.SIGTERM)
+        self.assertEqual(o.wait(), 130, o.text())
+
     def test_while_it_waits(self):
         held = self.w.lease(ttl_ms=60000)["lease"]
         o = self.w.once("--wait", "1m")

@@ -67,6 +67,16 @@ class Ssh(Base):
         for line in sent.splitlines() + got.splitlines():
             json.loads(line)
 
+    def test_a_connection_of_its_own(self):
+        """However ssh is configured: the end of one run is the end of nobody else's connection."""
+        with open(self.w.path("tools/ssh_config"), "a", encoding="ascii") as f:
+            f.write("ControlMaster auto\nControlPath %s\n" % self.w.path("tools/shared"))
+        o = self.w.once()
+        o.await_word("listening")
+        self.assertFalse(os.path.exists(self.w.path("tools/shared")))
+        o.process.send_signal(signal.SIGINT)
+        self.assertEqual(o.wait(), 130, o.text())
+
     def test_unreachable(self):
         self.w.write_known_hosts("laptop_key.pub")
         o = self.w.once()

@@ -6,12 +6,16 @@ command there has HOME in its environment, and that is all.
 import json
 import os
 import shutil
+import signal
 import subprocess
 
 from lab import BUILD, REPO, WORLD, run, wait_until
 
 PORT = 2222
 CA_LIST = "/etc/ssl/certs/ca-certificates.crt"
+
+# Run by a script with `&`, SIGINT would be ignored by all that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Laptop:
