@@ -104,6 +104,7 @@ struct op {
 	/* from the child */
 	unsigned steps;
 	bool has_result, broken;
+	bool making;               /* NEW: it has begun to make what was not there */
 	struct vm_result result;
 	char step[STEP_MAX];       /* where it failed, or "" */
 	struct event_row *rows;    /* its steps, not recorded yet */

@@ -74,7 +74,7 @@ static int check_resources(const struct keeper *k, const struct vm_row *row, str
 	return check_disk(k, row->disk_gib, e);
 }
 
-/* The row of a VM that did not come to be; what is left on disk has gone already, or is said. */
+/* The row of a VM that did not come to be; what was made of it has gone already, or is said. */
 static void new_undone(struct op *op, const struct error *e)
 {
 	struct keeper *k = op->k;
@@ -94,12 +94,18 @@ static void new_undone(struct op *op, const struct error *e)
 static void new_done(struct op *op, const struct error *e)
 {
 	struct keeper_vm *v = keeper_find(op->k, op->request.name);
+	const struct error nothing = ERROR_INIT;
 	struct op *undo;
 
 	KILL_POINT("new-made");
 	if (e->code == 0) {
 		log_vm(LOG_INFO, op->request.name, NULL, "was made from image %s", op->request.image);
 		client_reply_ok(client_find(op->k, op->client), NULL);
+		return;
+	}
+	if (!op->making) { /* whatever is there was there before */
+		op->cause = *e;
+		new_undone(op, &nothing);
 		return;
 	}
 	undo = v ? op_new(op->k, VM_REMOVE, v, op->client, KEEPER_WORK_TIMEOUT_MS, new_undone) : NULL;
@@ -121,6 +127,7 @@ int serve_new(struct request *r, struct error *e)
 		.disk_gib = in->disk_gib ? in->disk_gib : 20,
 	};
 	struct keeper_vm *v;
+	struct op *op;
 	int code;
 
 	if (r->vm)
@@ -138,7 +145,10 @@ int serve_new(struct request *r, struct error *e)
 	code = keeper_vm_track(r->k, in->name, &v, e);
 	if (code < 0)
 		return code;
-	return later(op_new(r->k, VM_NEW, v, r->client->id, KEEPER_WORK_TIMEOUT_MS, new_done), v, e);
+	op = op_new(r->k, VM_NEW, v, r->client->id, KEEPER_WORK_TIMEOUT_MS, new_done);
+	if (op)
+		op->request.flags = VM_FLAG_FRESH;
+	return later(op, v, e);
 }
 
 int serve_start(struct request *r, struct error *e)

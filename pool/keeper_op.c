@@ -291,6 +291,7 @@ static void op_step(struct op *op, const struct vm_step *step)
 			op->document = json_array();
 		(void)json_array_append_new(op->document, check);
 	}
+	op->making |= op_verb(op) == VM_NEW && str_equal(step->step, VM_STEP_MAKING);
 	if (v)
 		keep_step(op, v, step);
 	if (v && op->exclusive)

@@ -111,6 +111,36 @@ static int made_already(struct host *h, const struct settings *s, struct error *
 	return s->clean_of[0] || faccessat(h->image_fd, file, F_OK, 0) == 0;
 }
 
+/* What is there may be a VM that the keeper's database does not know: never taken over, and never removed. */
+static int nothing_there(struct host *h, const char *name, struct error *e)
+{
+	static const struct {
+		const char *folder, *suffix;
+	} places[] = {{"vms", ".env"}, {"vms", ".qcow2"}, {"images", "@" CLEAN_LABEL}, {"run", ".qcow2"}, {"broken", ".qcow2"}};
+	char file[64];
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		(void)str_format(file, "%s/%s%s", places[i].folder, name, places[i].suffix);
+		if (fstatat(h->image_fd, file, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			return error_set(e, EEXIST,
+				"%s/%s is there already, of a VM %s that is not in the database; it was left as it is: choose another "
+				"name, or move what is there aside",
+				h->conf.image_dir, file, name);
+		if (errno != ENOENT)
+			return error_errno(e, errno, "cannot look at %s/%s", h->conf.image_dir, file);
+	}
+	return 0;
+}
+
+/* From here on whatever is there of this name is ours, and may be removed when this fails. */
+static void say_making(struct host *h)
+{
+	host_step_begin(h, VM_STEP_MAKING);
+	host_step_done(h, "nothing of that name was there");
+	host_step_begin(h, "new");
+}
+
 int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, struct error *e)
 {
 	CLEANUP_FD int lock = -1, origin_lock = -1;
@@ -123,6 +153,8 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	host_step_begin(h, "new");
 	(void)str_copy(s.name, q->name);
 	r = host_lock(h, q->name, &lock, e);
+	if (r == 0 && q->flags & VM_FLAG_FRESH)
+		r = nothing_there(h, q->name, e);
 	if (r == 0)
 		r = slot_derive(&h->conf, q->slot, &place, e);
 	if (r == 0)
@@ -138,6 +170,8 @@ int op_new(struct host *h, const struct vm_request *q, struct vm_result *res, st
 	/* The settings file comes last: without it there is no VM, and whatever disk lies there is from a try
 	 * that ended. */
 	if (r == 0) {
+		if (q->flags & VM_FLAG_FRESH)
+			say_making(h);
 		/* Of a VM that had the slot and whose files were taken away. */
 		(void)rate_clear(h, &place, NULL);
 		(void)connections_forget(&place, NULL);

@@ -12,7 +12,9 @@
  *                                            text says virtualisation in use and why (probed by starting a guest)
  * VM_NEW      name, slot, cpus, memory_mib,  vms/NAME.env and the disk overlay vms/NAME.qcow2 on base/BASE
  *             disk_gib, image            or, with clean_of, no disk of its own: its starts are on images/CLEAN_OF@boxery-clean
- *             (clean_of)                       (its size is CLEAN_OF's; that VM cannot be removed before this one)
+ *             (clean_of)                       (its size is CLEAN_OF's; that VM cannot be removed before this one);
+ *                                            VM_FLAG_FRESH: -EEXIST when anything of that name is there, whoever made it. What
+ *                                            is there after VM_STEP_MAKING is this request's own: a VM_REMOVE undoes it
  * VM_START    name, generation, flags,       refuses a generation not above the recorded one, unless that very domain runs;
  *             delivery/admin key lines       overlay run/NAME.qcow2 (pool) or own disk (plain), domain, agent, begin, clean check;
  *                                            result: host_key, address, kvm, warm;
@@ -60,6 +62,7 @@
 #define VM_SPARE_NAME "boxery-vm-spare" /* what ps calls a child that waits for its request */
 #define VM_TEXT_MAX ERROR_TEXT_MAX
 #define VM_STEP_MAX 32
+#define VM_STEP_MAKING "making" /* VM_NEW, VM_FLAG_FRESH: nothing of that name was there, from now on there is */
 #define VM_KEY_LINE_MAX 1024 /* a person's ssh public key: RSA of 4096 bits has 724 */
 #define VM_HOST_KEY_MAX 512  /* ours, ed25519 */
 #define VM_ADDRESS_MAX 46
@@ -98,6 +101,7 @@ enum vm_flag {
 	VM_FLAG_STANDBY = 1 << 5,
 	VM_FLAG_DROP_MEMORY = 1 << 6,
 	VM_FLAG_TRIAL = 1 << 7,
+	VM_FLAG_FRESH = 1 << 8,
 };
 
 struct vm_request {

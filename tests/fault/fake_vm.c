@@ -280,6 +280,10 @@ static int do_new(void)
 		return failed(ENOENT, "image", "there is no such base image");
 	if (q.clean_of[0] && !world_generation("clean", q.clean_of))
 		return failed(ENOENT, "clean", "there is no such clean state");
+	if (q.flags & VM_FLAG_FRESH && world_generation("settings", q.name))
+		return failed(EEXIST, "new", "its settings file is there already");
+	if (q.flags & VM_FLAG_FRESH)
+		step(VM_STEP_MAKING, "");
 	if (!world_generation("settings", q.name))
 		write_number("settings", 1, q.slot);
 	return 0;

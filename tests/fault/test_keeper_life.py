@@ -570,11 +570,28 @@ class Life(Case):
         w.script("NEW", "crash")
         self.refused(5, "signal 9", w.new, "one")
         self.assertEqual(w.vms(), {})
+        w.script("NEW", "late")
+        self.refused(5, "without a result", w.new, "one")
+        self.assertEqual((w.vms(), w.has("settings", "one")), ({}, False))
         w.script("REMOVE", "fail 5 disk stuck")
         self.refused(5, "could not be removed", w.new, "one")
         self.assertEqual(w.state("one"), "PLAIN")
         w.script("REMOVE", None)
         w.call("REMOVE", name="one")
+
+    def test_new_leaves_what_was_there(self):
+        """A database that does not know a VM whose files are there: neither taken over nor removed."""
+        w = self.w
+        w.write("world/settings/one", "5 1\n")
+        w.write("world/clean/one", "1 0\n")
+        self.refused(17, "there already", w.new, "one")
+        self.refused(2, "no such base image", w.call, "NEW", name="one", image="other")
+        w.script("NEW", "crash")
+        self.refused(5, "signal 9", w.new, "one")
+        w.script("NEW", "once fail 17 new slot 1 is taken")
+        self.refused(17, "slot 1", w.new, "one")
+        self.assertEqual((w.vms(), w.has("settings", "one"), w.has("clean", "one")), ({}, True, True))
+        self.assertFalse([x for x in w.lines("ops.log") if x.startswith("REMOVE")])
 
     def test_failed_capture(self):
         w = self.w

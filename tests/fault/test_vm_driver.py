@@ -12,10 +12,34 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
 from lab import wait_until  # noqa: E402
 from vm_driver import (EBUSY, EEXIST, EINVAL, EIO, ENOENT, ENOMEM, ENOTCONN, ESTALE, ETIMEDOUT, EVIDENCE, FORCE,  # noqa: E402
-                       HALT, KEY, PLAIN, DriverCase)
+                       FRESH, HALT, KEY, PLAIN, DriverCase)
 
 
 class Driver(DriverCase):
+    def test_fresh(self):
+        """Whatever is there of a name, `new` leaves it as it is; only what was not there is made, and said to be."""
+        def new(name="c", slot=2, **more):
+            return self.vm.call("new", name, slot=slot, cpus=1, memory_mib=256, disk_gib=2, image="tiny", flags=FRESH, **more)
+
+        self.bad(new("a", slot=0), EEXIST, "vms/a.env is there already")
+        self.bad(new("b", slot=1), EEXIST, "vms/b.env is there already")
+        for place in ("vms/c.qcow2", "run/c.qcow2", "broken/c.qcow2", "images/c@boxery-clean"):
+            with open(self.path(place), "w") as f:
+                f.write("somebody's")
+            answer = new()
+            self.bad(answer, EEXIST, self.path(place), "it was left as it is")
+            self.assertEqual([s["step"] for s in answer.steps], [])
+            with open(self.path(place)) as f:
+                self.assertEqual(f.read(), "somebody's")
+            self.assertFalse(os.path.exists(self.path("vms", "c.env")))
+            os.unlink(self.path(place))
+        answer = new(slot=1)
+        self.bad(answer, EEXIST, "slot 1 is b's")
+        self.assertEqual(answer.steps, [])
+        answer = self.good(new())
+        self.assertEqual([s["step"] for s in answer.steps], ["making", "new"])
+        self.bad(new(), EEXIST, "vms/c.env is there already")
+
     def test_clones(self):
         call = self.vm.call
         with open(self.path("run", "a.lock"), "w") as busy:  # as while it starts, which may take minutes

@@ -8,7 +8,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "lib"))
 from lab import ROOT, WORLD, run  # noqa: E402
-from vmctl import DROP_MEMORY, EVIDENCE, FORCE, HALT, PLAIN, STANDBY, TRIAL, WARM, Vm  # noqa: E402, F401
+from vmctl import DROP_MEMORY, EVIDENCE, FORCE, FRESH, HALT, PLAIN, STANDBY, TRIAL, WARM, Vm  # noqa: E402, F401
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
 URI = "test+unix:///default"

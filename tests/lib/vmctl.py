@@ -20,7 +20,7 @@ MAGIC, VERSION = 0x59584F42, 1
 VERBS = {v: i + 1 for i, v in enumerate("check new start reset stop capture remove filter list watch grant wake uninstall patch settle".split())}
 STEP, ENTRY, EVENT, RESULT = 32, 33, 34, 35
 EVENTS = {1: "snapshot", 2: "stopped", 3: "disconnected", 4: "console-cut", 5: "unguarded"}
-PLAIN, FORCE, EVIDENCE, HALT, WARM, STANDBY, DROP_MEMORY, TRIAL = 1, 2, 4, 8, 16, 32, 64, 128
+PLAIN, FORCE, EVIDENCE, HALT, WARM, STANDBY, DROP_MEMORY, TRIAL, FRESH = 1, 2, 4, 8, 16, 32, 64, 128, 256
 
 
 class Head(ctypes.Structure):
