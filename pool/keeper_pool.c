@@ -29,6 +29,17 @@ static int other_name(const char *name, uint32_t number, char dst[static VM_NAME
 	return name_check(dst, "VM name", e);
 }
 
+/* Is that VM one of the row that starts from v's clean state, or may it become one? */
+static int check_other(const struct keeper_vm *v, const struct keeper_vm *other, struct error *e)
+{
+	/* One that was patched has a clean state of its own. */
+	if (other->row.state != STATE_PLAIN && v->row.pool[0] && str_equal(other->row.pool, v->row.pool))
+		return 0;
+	if (!str_equal(other->row.clean_of, origin_of(v)))
+		return error_set(e, EEXIST, "there is a VM %s already, with a disk of its own", other->row.name);
+	return 0;
+}
+
 /* Before anything is made: each of the names is free, or a VM of this row. Returns how many are to be made, or -errno. */
 static int check_others(const struct keeper_vm *v, uint32_t count, struct error *e)
 {
@@ -45,11 +56,9 @@ static int check_others(const struct keeper_vm *v, uint32_t count, struct error 
 		if (r < 0)
 			return r;
 		other = keeper_find(k, name);
-		/* One that was patched has a clean state of its own. */
-		if (other && other->row.state != STATE_PLAIN && v->row.pool[0] && str_equal(other->row.pool, v->row.pool))
-			continue;
-		if (other && !str_equal(other->row.clean_of, origin_of(v)))
-			return error_set(e, EEXIST, "there is a VM %s already, with a disk of its own", name);
+		r = other ? check_other(v, other, e) : 0;
+		if (r < 0)
+			return r;
 		wanted += !other || other->row.state == STATE_PLAIN;
 	}
 	if (k->n_vms + wanted > STORE_VMS_MAX)
@@ -78,6 +87,9 @@ static int add_other(struct keeper_vm *v, const char *name, struct client *c, en
 	}
 	if (r < 0 || !other)
 		return r < 0 ? r : error_errno(e, ENOMEM, "%s", name);
+	r = check_other(v, other, e); /* it may have been made while v was captured */
+	if (r < 0)
+		return r;
 	if (other->row.state != STATE_PLAIN)
 		return 0; /* a repeated request: it is there */
 	if (other->op || other->row.removing)

@@ -58,6 +58,25 @@ class Count(Case):
         w.call("POOL_ADD", name="one", count=2, flags=WAIT)
         self.assertEqual((self.states()["one-2"], self.states()["one-3"]), ("READY", "PLAIN"))
 
+    def test_name_taken_while_captured(self):
+        """Somebody makes one-2 for himself, or for another pool, while the clean state of one is made."""
+        w = self.w
+        for pool in ("", "other"):
+            name = "one" if not pool else "two"
+            w.new(name)
+            w.script("CAPTURE-" + name, "slow 1200")
+            c = w.client()
+            seq = c.send("POOL_ADD", name=name, count=2, flags=WAIT)
+            w.await_state(name, "ADDING")
+            w.new(name + "-2")
+            if pool:
+                w.call("POOL_ADD", name=name + "-2", pool=pool)
+            self.assertEqual(w.state(name), "ADDING")
+            self.refused(17, name + "-2 already, with a disk of its own", c.reply, seq)
+            v = w.vms()[name + "-2"]
+            self.assertEqual((v["pool"], v["clean_of"]), (pool, ""))
+        self.assertFalse([x for x in w.ops("CAPTURE") if x[1] == "one-2"])
+
     def test_one_of_them_fails(self):
         w = self.w
         w.new("one")
