@@ -34,8 +34,9 @@ static int serve_subscribe(struct request *r, struct error *e)
 
 static int serve_quit(struct request *r, struct error *e)
 {
-	client_reply_ok(r->client, NULL);
+	/* In this order: whoever has the reply and runs the next command does not find our socket any more. */
 	keeper_stop(r->k);
+	client_reply_ok(r->client, NULL);
 	return REPLY_LATER;
 }
 
