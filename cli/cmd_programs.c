@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 #define ARGUMENTS_MAX 64
@@ -112,6 +114,33 @@ static int await_end(struct keeper_client *client, struct error *e)
 	return code;
 }
 
+/*
+ * A keeper that nobody can connect to: its socket is gone, it starts, or it is ending already. It holds the lock, so SIGTERM is
+ * its QUIT. The second look makes sure that the pidfd is the holder's and not a later process's of that number.
+ */
+static int end_holder(const struct hostconf *conf, bool *ret_ran, struct error *e)
+{
+	struct holder holder, same;
+	CLEANUP_FD int fd = -1;
+	struct pollfd p = {.events = POLLIN};
+	const uint64_t deadline = clock_boot_us() + END_WAIT_MS * 1000;
+
+	*ret_ran = keeper_holder(conf, &holder);
+	if (!*ret_ran)
+		return 0;
+	p.fd = fd = pidfd_open(holder.pid, 0);
+	if (fd < 0 || !keeper_holder(conf, &same) || same.pid != holder.pid)
+		return 0; /* it has just ended */
+	if (pidfd_send_signal(fd, SIGTERM, NULL, 0) < 0)
+		return errno == ESRCH ? 0 : error_errno(e, errno, "a keeper (pid %d) runs that does not answer and cannot be ended",
+								(int)holder.pid);
+	while (poll(&p, 1, cli_poll_ms(deadline)) <= 0)
+		if (clock_boot_us() >= deadline)
+			return error_set(e, ETIMEDOUT, "the keeper (pid %d) was told to end, but has not ended within %d s",
+					(int)holder.pid, END_WAIT_MS / 1000);
+	return 0;
+}
+
 int cli_keeper_end(const struct hostconf *conf, bool *ret_ran, struct error *e)
 {
 	CLEANUP(keeper_client_freep) struct keeper_client *client = NULL;
@@ -119,9 +148,14 @@ int cli_keeper_end(const struct hostconf *conf, bool *ret_ran, struct error *e)
 	struct error failed = ERROR_INIT;
 	int code;
 
-	*ret_ran = keeper_connect(conf, false, &client, &failed) == 0;
-	if (!*ret_ran)
-		return 0;
+	code = keeper_connect(conf, false, &client, &failed);
+	*ret_ran = code == 0;
+	if (code == -ENOTCONN)
+		return end_holder(conf, ret_ran, e);
+	if (code < 0) {
+		*e = failed;
+		return code;
+	}
 	keeper_request_init(&r, KEEPER_QUIT);
 	code = keeper_call(client, &r, -1, CLI_CALL_TIMEOUT_MS, NULL, NULL, NULL, NULL, &failed);
 	if (code == 0)

@@ -5,12 +5,15 @@
  * (services). A dead keeper is -ENOTCONN; the caller reconnects and asks LEASES again.
  */
 #include "base/cleanup.h"
+#include "linux/holder.h"
 #include "linux/hostconf.h"
 #include "pool/proto.h"
 
 struct keeper_client;
 /* start: when no keeper answers, start one (detached, log in state_dir/keeper.log) and wait up to 10 s for it. */
 int keeper_connect(const struct hostconf *conf, bool start, struct keeper_client **ret, struct error *e);
+/* The keeper that has the lock, whether or not it answers; false: none, or one that cannot be seen from here. */
+bool keeper_holder(const struct hostconf *conf, struct holder *ret);
 struct keeper_client *keeper_client_free(struct keeper_client *c);
 DEFINE_CLEANUP(struct keeper_client *, keeper_client_free);
 

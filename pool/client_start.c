@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define START_WAIT_MS 15000 /* a keeper that is ending may take 10 s */
 #define START_AGAIN_MS 200
@@ -126,6 +127,26 @@ static int look(const struct hostconf *conf, struct child *c, int log_fd, off_t 
 	return say_ended(conf, log_fd, begin, e);
 }
 
+bool keeper_holder(const struct hostconf *conf, struct holder *ret)
+{
+	char path[PATH_MAX];
+
+	return str_format(path, "%s/keeper.lock", conf->runtime_dir) == 0 && holder_find(path, 0, 0, ret);
+}
+
+/* Another one has the lock and is silent, in start-up or at its end for too long, or without a socket. */
+static int say_silent(const struct hostconf *conf, struct error *e)
+{
+	struct holder other;
+
+	if (!keeper_holder(conf, &other))
+		return error_set(e, ENOTCONN, "a keeper runs that does not answer at %s and has not ended within %d s; see %s/" KEEPER_LOG,
+				conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
+	return error_set(e, ENOTCONN, "a keeper (pid %d) runs, but %s; 'boxery-host keeper stop' ends it, and the next command starts"
+			" another; see %s/" KEEPER_LOG, (int)other.pid, access(conf->keeper_socket, F_OK) < 0 ?
+			"its socket is gone" : "does not answer", conf->state_dir);
+}
+
 static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t begin, int *ret_fd, struct error *e)
 {
 	uint64_t now = clock_boot_us(), again = now + START_AGAIN_MS * 1000;
@@ -143,8 +164,7 @@ static int await(const struct hostconf *conf, struct child *c, int log_fd, off_t
 		if (lost < 0)
 			return lost;
 		if (now > until)
-			return lost ? error_set(e, ENOTCONN, "a keeper runs that does not answer at %s and has not ended within %d s; see "
-							"%s/" KEEPER_LOG, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir) :
+			return lost ? say_silent(conf, e) :
 				      error_set(e, ENOTCONN, "a keeper was started, but does not answer at %s within %d s; see %s/"
 							KEEPER_LOG, conf->keeper_socket, START_WAIT_MS / 1000, conf->state_dir);
 		if (lost && now > again) {

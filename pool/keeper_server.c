@@ -317,6 +317,7 @@ static int on_listener(sd_event_source *s, int listen_fd, uint32_t events, void 
 
 int server_lock(struct keeper *k, struct error *e)
 {
+	const struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	CLEANUP_FD int dir = -1;
 	struct stat st;
 	int r = dir_make(k->conf.runtime_dir, 0700, e);
@@ -339,6 +340,9 @@ int server_lock(struct keeper *k, struct error *e)
 		return errno == EWOULDBLOCK ? error_set(e, EBUSY, "another keeper runs already (it holds %s/keeper.lock)",
 							      k->conf.runtime_dir)
 					    : error_errno(e, errno, "%s/keeper.lock", k->conf.runtime_dir);
+	/* This one tells others who we are (keeper_holder); the one above is the one that counts. */
+	if (fcntl(k->lock_fd, F_SETLK, &whole) < 0)
+		return error_errno(e, errno, "%s/keeper.lock", k->conf.runtime_dir);
 	return 0;
 }
 

@@ -501,6 +501,24 @@ class Command(Case):
         self.assertNotEqual(self.keepers(), first)
         self.quit()
 
+    def test_socket_is_gone(self):
+        w = self.w
+        self.assertEqual(self.host("ls").returncode, 0)
+        first = self.keepers()
+        os.unlink(w.path("run/keeper.sock"))
+        r = subprocess.run([w.path("bin/boxery-host"), "ls"], env=w.env, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(r.returncode, 8)
+        self.assertIn(f"a keeper (pid {first[0]}) runs, but its socket is gone; 'boxery-host keeper stop' ends it", r.stderr)
+        self.assertEqual(self.keepers(), first)
+        r = self.host("keeper", "stop")
+        self.assertEqual((r.returncode, r.stdout, r.stderr), (0, "", ""))
+        self.assertEqual(self.keepers(), [])
+        with open(w.path("state/keeper.log"), encoding="utf-8") as f:
+            self.assertIn("ending; VMs and running jobs are left alone", f.read())
+        r = self.host("ls")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.quit()
+
     def test_says_why_none_came_up(self):
         w = self.w
         w.start()
