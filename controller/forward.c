@@ -93,7 +93,7 @@ static int become_local(int argc, char **argv)
 	return fail(&e);
 }
 
-int forward_become(const char *host, bool terminal, int argc, char **argv)
+int forward_become(const char *host, bool terminal, bool input, int argc, char **argv)
 {
 	CLEANUP_BUF struct buf line = BUF_INIT(FORWARD_LINE_MAX);
 	struct error e = ERROR_INIT;
@@ -102,7 +102,7 @@ int forward_become(const char *host, bool terminal, int argc, char **argv)
 		return become_local(argc, argv);
 	if (forward_check_host(host, &e) < 0 || command_line((const char *const *)argv, (size_t)argc, &line, &e) < 0)
 		return fail(&e);
-	const char *args[] = {"ssh", terminal ? "-t" : "-T", "--", host, line.data, NULL};
+	const char *args[] = {"ssh", terminal ? "-t" : input ? "-T" : "-nT", "--", host, line.data, NULL};
 	(void)execvp("ssh", (char *const *)args);
 	(void)error_errno(&e, errno, "cannot run ssh");
 	return fail(&e);

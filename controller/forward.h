@@ -18,6 +18,9 @@ int forward_check_host(const char *host, struct error *e);
  */
 int forward_command(const char *host, bool shared, const char *const *args, const char *argv[static FORWARD_ARGV_MAX],
 		struct buf *line, struct error *e);
-/* Becomes it, with a terminal when that is asked for; returns only on failure, with what is to be the exit status. */
-int forward_become(const char *host, bool terminal, int argc, char **argv);
+/*
+ * Becomes it, with a terminal when that is asked for; without `input` and without a terminal it reads nothing of ours. Returns only
+ * on failure, with what is to be the exit status.
+ */
+int forward_become(const char *host, bool terminal, bool input, int argc, char **argv);
 #endif

@@ -58,6 +58,19 @@ static bool wants_terminal(size_t k, int argc, char **argv)
 	return false;
 }
 
+/* What reads nothing must not take what the caller's other commands are to read: a loop `while read` around us would end early. */
+static bool reads_input(int argc, char **argv)
+{
+	if (str_equal(argv[0], "runners"))
+		return argc > 1 && str_equal(argv[1], "token");
+	if (str_equal(argv[0], "ssh"))
+		return true;
+	for (int i = 1; i < argc; i++)
+		if (str_equal(argv[i], "--exec") || str_starts(argv[i], "--exec="))
+			return true;
+	return false;
+}
+
 static void usage(FILE *to)
 {
 	fprintf(to, "Usage: boxery [--host HOST] COMMAND [OPTIONS] [ARGUMENTS]\n\n"
@@ -78,7 +91,7 @@ static int run_forwarded(const char *given, size_t k, int argc, char **argv)
 		fprintf(stderr, "boxery: %s\n", e.text);
 		return error_exit_status(&e);
 	}
-	return forward_become(host, wants_terminal(k, argc, argv), argc, argv);
+	return forward_become(host, wants_terminal(k, argc, argv), reads_input(argc, argv), argc, argv);
 }
 
 static int run_runners(const char *given, size_t k, int argc, char **argv)

@@ -592,9 +592,9 @@ class Controller(Case):
         exec_ = ("lease", "--exec", "echo", "it's")
         self.assertEqual(said(False, *exec_), ["-T", "--", "h", r"'boxery-host' 'lease' '--exec' 'echo' 'it'\''s'"])
         self.assertEqual(said(True, *exec_)[0], "-t")
-        self.assertEqual(said(True, "lease", "one")[0], "-T")
+        self.assertEqual(said(True, "lease", "one")[0], "-nT")
         self.assertEqual(said(True, "pool", "ls", "--watch")[0], "-t")
-        self.assertEqual(said(True, "pool", "show", "one")[0], "-T")
+        self.assertEqual(said(True, "pool", "show", "one")[0], "-nT")
         for command in ("pool", "lease", "release", "leases", "history"):
             self.assertEqual(said(False, command, "x")[3], f"'boxery-host' '{command}' 'x'")
 
