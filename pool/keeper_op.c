@@ -281,6 +281,10 @@ static void op_step(struct op *op, const struct vm_step *step)
 		op->broken = true;
 		return;
 	}
+	if (op_verb(op) == VM_NEW && str_equal(step->step, VM_STEP_MAKING)) {
+		op->making = true; /* for us, not for people */
+		return;
+	}
 	if (str_format(text, "%s%s%s", step->step, step->text[0] ? ": " : "", step->text) < 0)
 		(void)str_copy(text, step->step);
 	if (op_verb(op) == VM_CHECK) {
@@ -291,7 +295,6 @@ static void op_step(struct op *op, const struct vm_step *step)
 			op->document = json_array();
 		(void)json_array_append_new(op->document, check);
 	}
-	op->making |= op_verb(op) == VM_NEW && str_equal(step->step, VM_STEP_MAKING);
 	if (v)
 		keep_step(op, v, step);
 	if (v && op->exclusive)
