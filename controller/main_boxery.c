@@ -21,7 +21,8 @@
 
 /*
  * What a controller may ask for. Host-only commands (init, build-base, keeper) stay on the host. Some want a terminal of
- * their own on the other side: a screen, and a Ctrl-C or a lost connection that ends the program there.
+ * their own on the other side: a screen, and a Ctrl-C or a lost connection that ends the program there. Where only one side is a
+ * terminal here there is none there: it would make CR LF of every line end in somebody's file, and mix the errors in.
  */
 static const struct {
 	const char *name, *summary;
@@ -49,11 +50,12 @@ static bool wants_terminal(size_t k, int argc, char **argv)
 	for (size_t w = 0; w < ARRAY_SIZE(forwarded[k].terminal); w++) {
 		const char *word = forwarded[k].terminal[w];
 
-		if (word && !word[0])
-			return isatty(STDIN_FILENO);
+		bool wanted = word && !word[0];
+
 		for (int i = 1; word && i < argc; i++)
-			if (str_equal(argv[i], word))
-				return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+			wanted = wanted || str_equal(argv[i], word);
+		if (wanted)
+			return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 	}
 	return false;
 }

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+"""boxery at a person's machine, with a stand-in for ssh that says how it was called."""
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BOXERY = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else "build/boxery")
+
+
+class Boxery(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.env = {"PATH": self.path("bin") + ":/usr/bin:/bin", "HOME": self.folder.name, "LANG": "C.UTF-8"}
+        os.mkdir(self.path("bin"))
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def stand_in(self, name, text):
+        with open(self.path("bin/" + name), "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\n" + text)
+        os.chmod(f.name, 0o755)
+
+    def run_it(self, *args, **more):
+        more = {"stdout": subprocess.PIPE, "stdin": subprocess.DEVNULL, **more}
+        return subprocess.run([BOXERY, *args], env=self.env, stderr=subprocess.PIPE, text=True, timeout=60, check=False, **more)
+
+
+class Terminals(Boxery):
+    def test_both_or_none(self):
+        self.stand_in("ssh", f'echo "$1" > {self.path("asked")}\n')
+        main, terminal = pty.openpty()
+        with open("/dev/null", "r+b") as null:
+            for stdin, stdout, wanted in ((terminal, terminal, "-t"), (terminal, null, "-T"), (null, terminal, "-T"), (null, null, "-T")):
+                for args in (("ssh", "one", "--", "cat", "x"), ("lease", "--exec", "true")):
+                    self.assertEqual(self.run_it("--host", "h", *args, stdin=stdin, stdout=stdout).returncode, 0)
+                    with open(self.path("asked"), encoding="ascii") as f:
+                        self.assertEqual(f.read().strip(), wanted, (args, stdin, stdout))
+        os.close(main)
+        os.close(terminal)
+
+
+if __name__ == "__main__":
+    unittest.main()
