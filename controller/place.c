@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #define GIT_TIMEOUT_MS 10000
 #define URL_MAX 1024
@@ -57,10 +58,10 @@ static int set_path(struct place *p, const char *path)
 	return scope_check(scope, NULL) < 0 ? -EINVAL : str_copy(p->scope, scope);
 }
 
-/* scheme://[user@]HOST[:PORT]/PATH; the port is one of GitHub's only for http. */
-static int of_scheme(const char *rest, bool web, struct place *p)
+/* [user@]HOST[:PORT]/PATH; the port is one of GitHub's only for the web, and the usual one says nothing: gh knows no port there. */
+static int of_scheme(const char *rest, const char *usual_port, struct place *p)
 {
-	const char *path = strchr(rest, '/'), *at;
+	const char *path = strchr(rest, '/'), *at, *port;
 	size_t len;
 
 	if (!path)
@@ -69,31 +70,58 @@ static int of_scheme(const char *rest, bool web, struct place *p)
 	if (at)
 		rest = at + 1;
 	len = (size_t)(path - rest);
-	if (!web && memchr(rest, ':', len))
-		len = (size_t)((const char *)memchr(rest, ':', len) - rest);
+	port = memchr(rest, ':', len);
+	if (port && (!usual_port || (str_starts(port, usual_port) && port + strlen(usual_port) == path)))
+		len = (size_t)(port - rest);
 	return set_host(p, rest, len) < 0 ? -EINVAL : set_path(p, path);
+}
+
+/* [user@]HOST:PATH. One letter is a drive. */
+static int of_words(const char *url, struct place *p)
+{
+	const char *colon = strchr(url, ':'), *at = strchr(url, '@'), *host;
+
+	if (!colon || colon == url + 1 || memchr(url, '/', (size_t)(colon - url)))
+		return -EINVAL;
+	host = at && at < colon ? at + 1 : url;
+	return set_host(p, host, (size_t)(colon - host)) < 0 ? -EINVAL : set_path(p, colon + 1);
+}
+
+/*
+ * A name of the person's ssh configuration is none that gh knows. For a second login at one host it is often that host's with more
+ * after a hyphen, github.com-work: no domain ends so, as the last part of one has no hyphen but that of xn--.
+ */
+static void drop_alias(struct place *p)
+{
+	char *dot = strrchr(p->hostname, '.'), *hyphen = dot ? strchr(dot, '-') : NULL;
+
+	if (!dot)
+		p->hostname[0] = '\0';
+	else if (hyphen && !str_starts(dot, ".xn--"))
+		*hyphen = '\0';
 }
 
 int place_of_url(const char *url, struct place *ret, struct error *e)
 {
+	static const struct {
+		const char *scheme, *usual_port; /* NULL: no port is GitHub's */
+	} schemes[] = {{"https", ":443"}, {"http", ":80"}, {"ssh", NULL}, {"git+ssh", NULL}, {"ssh+git", NULL}, {"git", NULL}};
+	const char *sep = strstr(url, "://");
 	struct place p = {0};
-	const char *colon = strchr(url, ':'), *at = strchr(url, '@'), *host;
 	int r = -EINVAL;
 
-	if (str_starts(url, "https://") || str_starts(url, "http://")) {
-		r = of_scheme(strstr(url, "://") + 3, true, &p);
-	} else if (str_starts(url, "ssh://")) {
-		r = of_scheme(url + strlen("ssh://"), false, &p);
-	} else if (colon) {
-		host = at && at < colon ? at + 1 : url;
-		r = set_host(&p, host, (size_t)(colon - host)) < 0 ? -EINVAL : set_path(&p, colon + 1);
-	}
+	for (size_t i = 0; sep && i < ARRAY_SIZE(schemes); i++)
+		if (strlen(schemes[i].scheme) == (size_t)(sep - url) && strncasecmp(url, schemes[i].scheme, (size_t)(sep - url)) == 0)
+			r = of_scheme(sep + strlen("://"), schemes[i].usual_port, &p);
+	if (!sep)
+		r = of_words(url, &p);
 	/* The words of the address may hold a password. */
 	if (r < 0)
 		return error_set(e, EINVAL, "the git remote 'origin' is not one of GitHub's; --repo OWNER/REPO names the repository");
-	/* A name of the person's ssh configuration is none that gh knows. */
-	if (!str_starts(url, "http") && !strchr(p.hostname, '.'))
-		p.hostname[0] = '\0';
+	for (char *c = p.hostname; *c; c++)
+		*c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+	if (strncasecmp(url, "http", strlen("http")) != 0)
+		drop_alias(&p);
 	/* GitHub's names for git alone, ssh on port 443 and an old one for the web; gh takes them for another GitHub. */
 	if (str_equal(p.hostname, "ssh.github.com") || str_equal(p.hostname, "www.github.com"))
 		(void)str_copy(p.hostname, "github.com");

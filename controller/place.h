@@ -10,7 +10,7 @@ struct place {
 };
 /* "OWNER/REPO" or "HOST/OWNER/REPO". */
 int place_of_name(const char *name, struct place *ret, struct error *e);
-/* https://[user@]HOST[:PORT]/OWNER/REPO[.git], ssh://[user@]HOST[:PORT]/OWNER/REPO[.git], [user@]HOST:OWNER/REPO[.git] */
+/* SCHEME://[user@]HOST[:PORT]/OWNER/REPO[.git] of https, http, ssh, git+ssh, ssh+git and git; [user@]HOST:OWNER/REPO[.git] */
 int place_of_url(const char *url, struct place *ret, struct error *e);
 int place_of_folder(struct place *ret, struct error *e);
 #endif
