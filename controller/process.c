@@ -15,6 +15,54 @@ static const char *const token_variables[] = {"GH_TOKEN", "GITHUB_TOKEN", "GH_EN
 /* What makes gh colour its JSON, take a pipe for a terminal (and give a JIT config to a pager), or say more than it is asked for. */
 static const char *const show_variables[] = {"CLICOLOR_FORCE", "GH_FORCE_TTY", "GH_DEBUG", "DEBUG"};
 
+/* The child that ends with this process; -1: there is none, or children are to outlive a signal. */
+static volatile sig_atomic_t running = -1;
+static bool ends_with_us;
+static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+/* Asked first: ssh at its question turns the echo on again. It is waited for, so that whoever comes back finds the terminal as it was. */
+static void on_ending(int number)
+{
+	pid_t pid = running;
+
+	if (pid > 0) {
+		(void)kill(pid, SIGTERM);
+		for (int i = 0; i < PROCESS_END_MS / 10 && pid > 0; i++) {
+			(void)poll(NULL, 0, 10);
+			pid = waitpid(pid, NULL, WNOHANG) == 0 ? pid : -1;
+		}
+		if (pid > 0)
+			(void)kill(pid, SIGKILL);
+	}
+	(void)signal(number, SIG_DFL);
+	(void)raise(number);
+}
+
+void process_end_with_us(void)
+{
+	struct sigaction act = {.sa_handler = on_ending}, before;
+
+	(void)sigemptyset(&act.sa_mask);
+	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
+		(void)sigaddset(&act.sa_mask, ending[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
+		/* What nohup or a shell's & has turned off stays so. */
+		if (sigaction(ending[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			(void)sigaction(ending[i], &act, NULL);
+	ends_with_us = true;
+}
+
+/* Between a fork or a wait and what is noted of it. */
+static void hold_signals(sigset_t *kept)
+{
+	sigset_t held;
+
+	(void)sigemptyset(&held);
+	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
+		(void)sigaddset(&held, ending[i]);
+	(void)sigprocmask(SIG_BLOCK, &held, kept);
+}
+
 static int open_pipe(int ret[2], struct error *e)
 {
 	if (pipe(ret) < 0)
@@ -52,12 +100,13 @@ static void child(const char *const *argv, unsigned pipes, const struct pipes *p
 	sigset_t none;
 	int code;
 
-	(void)sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	(void)signal(SIGPIPE, SIG_DFL);
+	(void)signal(SIGTERM, SIG_DFL);
 	(void)signal(SIGINT, SIG_IGN);
 	(void)signal(SIGQUIT, SIG_IGN);
 	(void)signal(SIGHUP, SIG_IGN);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	become(p->in[0], STDIN_FILENO, "/dev/null");
 	become(p->out[1], STDOUT_FILENO, NULL);
 	become(p->err[1], STDERR_FILENO, NULL);
@@ -83,6 +132,7 @@ int process_start(const char *const *argv, unsigned pipes, struct process *ret, 
 {
 	CLEANUP(pipes_free) struct pipes p = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
 	struct process made = PROCESS_INIT;
+	sigset_t kept;
 	int code = 0, r;
 	ssize_t n;
 
@@ -96,11 +146,16 @@ int process_start(const char *const *argv, unsigned pipes, struct process *ret, 
 	if (r < 0)
 		return r;
 	(void)fflush(NULL);
+	hold_signals(&kept);
 	made.pid = fork();
-	if (made.pid < 0)
-		return error_errno(e, errno, "cannot start %s", argv[0]);
+	code = errno;
 	if (made.pid == 0)
 		child(argv, pipes, &p);
+	if (made.pid > 0 && ends_with_us)
+		running = made.pid;
+	(void)sigprocmask(SIG_SETMASK, &kept, NULL);
+	if (made.pid < 0)
+		return error_errno(e, code, "cannot start %s", argv[0]);
 	p.failed[1] = fd_close(p.failed[1]);
 	do
 		n = read(p.failed[0], &code, sizeof(code));
@@ -120,12 +175,16 @@ int process_start(const char *const *argv, unsigned pipes, struct process *ret, 
 
 bool process_reap(struct process *p)
 {
+	sigset_t kept;
+
 	if (p->pid < 0 || p->ended)
 		return true;
-	if (waitpid(p->pid, &p->status, WNOHANG) != p->pid)
-		return false;
-	p->ended = true;
-	return true;
+	hold_signals(&kept);
+	p->ended = waitpid(p->pid, &p->status, WNOHANG) == p->pid;
+	if (p->ended && running == p->pid)
+		running = -1;
+	(void)sigprocmask(SIG_SETMASK, &kept, NULL);
+	return p->ended;
 }
 
 /* ssh at its question has turned a terminal's echo off: asked to end it turns it on again, killed it does not. */
@@ -137,8 +196,8 @@ static void end(struct process *p)
 	if (p->ended)
 		return;
 	(void)kill(p->pid, SIGKILL);
-	while (waitpid(p->pid, &p->status, 0) < 0 && errno == EINTR)
-		;
+	while (!process_reap(p))
+		(void)poll(NULL, 0, 10);
 }
 
 void process_free(struct process *p)

@@ -3,7 +3,7 @@
 /*
  * Child programs of the controller: ssh, gh, git. Portable, so no pidfds and no death signal: a child ends because its pipes
  * do. Children ignore SIGINT, SIGQUIT and SIGHUP, since a terminal sends these to everybody in it, and ssh and gh are needed
- * for tidying up. Whoever calls reaps: process_reap() after SIGCHLD or now and then.
+ * for tidying up; process_end_with_us() is for commands without that. Whoever calls reaps: process_reap() after SIGCHLD or now and then.
  */
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -30,6 +30,11 @@ struct process {
 int process_start(const char *const *argv, unsigned pipes, struct process *ret, struct error *e);
 bool process_reap(struct process *p); /* true when it has ended, now or before, or never was */
 void process_free(struct process *p); /* closes the pipes; ends and reaps what still runs */
+/*
+ * For a command that has nothing to tidy up: SIGINT, SIGTERM, SIGHUP and SIGQUIT end the child that is running (one at a
+ * time is started then), then this process, by the same signal.
+ */
+void process_end_with_us(void);
 /*
  * Runs it to its end and takes what it prints, at most size - 1 bytes; its exit status, or an error. PROCESS_ERR: what it says besides
  * is nobody's business. For quick ones that say little.

@@ -209,6 +209,7 @@ int setup(int argc, char **argv)
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : fail(&e);
+	process_end_with_us();
 	if (first == argc)
 		return list(&e);
 	return drop ? forget(argv[first], &e) : look(argv[first], is_default, &e);

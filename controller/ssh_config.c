@@ -75,6 +75,7 @@ int ssh_config(const char *given, int argc, char **argv)
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : fail(&e);
+	process_end_with_us();
 	if (hosts_choose(given, host, &e) < 0 || ask(host, &document, &e) < 0)
 		return fail(&e);
 	/* Into a file that ssh obeys: nothing but names and addresses gets through. */

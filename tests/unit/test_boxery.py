@@ -2,12 +2,30 @@
 """boxery at a person's machine, with a stand-in for ssh that says how it was called."""
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BOXERY = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else "build/boxery")
+
+
+def until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            raise AssertionError("it does not happen")
+        time.sleep(0.02)
+
+
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Boxery(unittest.TestCase):
@@ -42,6 +60,27 @@ class Terminals(Boxery):
                         self.assertEqual(f.read().strip(), wanted, (args, stdin, stdout))
         os.close(main)
         os.close(terminal)
+
+
+class Interrupted(Boxery):
+    def test_nothing_is_left(self):
+        """What a terminal sends to everybody in it: ssh is gone when boxery is."""
+        self.stand_in("ssh", f'echo $$ > {self.path("pid")}.new; mv {self.path("pid")}.new {self.path("pid")}; exec sleep 600\n')
+        for args in (("setup", "h"), ("--host", "h", "ssh-config")):
+            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+                with subprocess.Popen([BOXERY, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      start_new_session=True) as p:
+                    until(lambda: os.path.exists(self.path("pid")))
+                    with open(self.path("pid"), encoding="ascii") as f:
+                        ssh = int(f.read())
+                    os.unlink(self.path("pid"))
+                    (os.kill if number == signal.SIGTERM else os.killpg)(p.pid, number)
+                    try:
+                        self.assertEqual(p.wait(30), -number, args)
+                        self.assertFalse(is_there(ssh), (args, number))
+                    finally:
+                        if is_there(ssh):
+                            os.kill(ssh, signal.SIGKILL)
 
 
 if __name__ == "__main__":
