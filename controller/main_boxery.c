@@ -121,13 +121,11 @@ static int fill_standard_fds(void)
 	return fd < 0 ? -errno : close(fd);
 }
 
-int main(int argc, char **argv)
+static int command(int argc, char **argv)
 {
 	const char *host = NULL;
 	int i = 1;
 
-	if (fill_standard_fds() < 0)
-		return EXIT_STATUS_FAILED;
 	if (i < argc && (str_equal(argv[i], "--help") || str_equal(argv[i], "-h"))) {
 		usage(stdout);
 		return EXIT_STATUS_OK;
@@ -157,4 +155,21 @@ int main(int argc, char **argv)
 			return str_equal(argv[0], "runners") ? run_runners(host, k, argc, argv) : run_forwarded(host, k, argc, argv);
 	fprintf(stderr, "boxery: no command '%s'; see 'boxery --help'\n", argv[0]);
 	return EXIT_STATUS_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int status, code;
+
+	if (fill_standard_fds() < 0)
+		return EXIT_STATUS_FAILED;
+	status = command(argc, argv);
+	/* What is printed may wait in memory until now, or for the close: a full disk, a quota. */
+	code = ferror(stdout) ? EIO : 0;
+	if (fclose(stdout) != 0)
+		code = errno;
+	if (!code)
+		return status;
+	fprintf(stderr, "boxery: cannot write to standard output: %s\n", strerror(code));
+	return status ? status : EXIT_STATUS_FAILED;
 }

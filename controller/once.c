@@ -250,6 +250,20 @@ static void say_the_rest(void)
 		;
 }
 
+/* The job goes on: it is not made for its lines. */
+static void say_what_is_lost(void)
+{
+	static bool said;
+	char text[ERROR_TEXT_MAX];
+
+	if (said || !screen_lost())
+		return;
+	said = true;
+	show_clear();
+	(void)snprintf(text, sizeof(text), "boxery: cannot write to standard output: %s\n", strerror(screen_lost()));
+	screen_add(STDERR_FILENO, text, strlen(text));
+}
+
 static void loop(struct once *o)
 {
 	static struct poller p;
@@ -264,6 +278,7 @@ static void loop(struct once *o)
 		for (unsigned i = 0; i < o->plan.count; i++)
 			run_poll(&o->runs[i], &p);
 		screen_flush();
+		say_what_is_lost();
 		if (o->plan.terminal)
 			show_spinner(o->runs, o->plan.count);
 		poller_wait(&p, TICK_MS);
@@ -337,7 +352,7 @@ static int status_of(const struct once *o)
 	for (unsigned i = 0; i < o->plan.count; i++)
 		if (run_exit_status(&o->runs[i]) != EXIT_STATUS_OK)
 			return run_exit_status(&o->runs[i]);
-	return EXIT_STATUS_OK;
+	return screen_lost() ? EXIT_STATUS_FAILED : EXIT_STATUS_OK;
 }
 
 static int fail(const struct error *e)
@@ -395,6 +410,8 @@ int once(const char *host, int argc, char **argv)
 	loop(&o);
 	for (unsigned i = 0; i < p->count; i++)
 		run_free(&o.runs[i]);
+	say_the_rest();
+	say_what_is_lost();
 	say_the_rest();
 	return status_of(&o);
 }

@@ -24,6 +24,7 @@ struct item {
 
 static struct item *first, **end = &first;
 static size_t waiting;
+static int lost; /* errno of the first write to standard output that failed */
 
 static void on_alarm(int number)
 {
@@ -64,7 +65,14 @@ static bool write_some(struct item *i)
 	if (n < 0 && (code == EINTR || code == EAGAIN))
 		return false;
 	i->done = n < 0 ? i->len : i->done + (size_t)n;
+	if (n < 0 && i->fd == STDOUT_FILENO && !lost)
+		lost = code;
 	return true;
+}
+
+int screen_lost(void)
+{
+	return lost;
 }
 
 void screen_flush(void)

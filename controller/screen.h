@@ -14,6 +14,7 @@
 void screen_add(int fd, const char *data, size_t len); /* fd: STDOUT_FILENO or STDERR_FILENO */
 void screen_flush(void);                               /* what goes at once; now and then */
 size_t screen_waiting(void);                           /* bytes */
+int screen_lost(void);                                 /* errno of the first write to standard output that failed; 0: none did */
 bool screen_is_taken(int fd);                          /* something would go at once */
 /* For the end, when nothing depends on this process any more: waits until something goes, at most so long. True: nothing waits. */
 bool screen_wait(int within_ms);

@@ -37,6 +37,17 @@ class Good(OnceCase):
             self.assertNotIn("output", [e["event"] for e in o.events])
             self.clean()
 
+    def test_a_full_disk(self):
+        """The job is done all the same; that its lines are lost is said once."""
+        job = self.emu.job(REPO, LABELS, "true")
+        with open("/dev/full", "w", encoding="ascii") as full:
+            r = subprocess.run([self.w.path("bin/boxery"), "runners", "once", "--repo", REPO, "--json"], env=self.w.laptop, stdin=subprocess.DEVNULL,
+                               stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.w.path("laptop"), timeout=60, check=False)
+        self.assertEqual((r.returncode, [x for x in r.stderr.split("\n") if x.startswith("boxery: ")]),
+                         (1, ["boxery: cannot write to standard output: No space left on device"]), r.stderr)
+        self.assertEqual(self.emu.wait_job(job["id"])["conclusion"], "success")
+        self.clean()
+
     def test_defaults_of_a_folder(self):
         """The repository of the git remote, gh's own host, nothing but HOME."""
         url = self.emu.url + "/" + REPO + ".git"

@@ -83,5 +83,32 @@ class Interrupted(Boxery):
                             os.kill(ssh, signal.SIGKILL)
 
 
+class Full(Boxery):
+    def test_what_is_not_written(self):
+        vms = '{"vms":[{"name":"one","address":"10.0.0.2"}]}'
+        self.stand_in("ssh", f"""case "$*" in
+*__once*) echo '{{"type":"hello","protocol":1,"oldest":1,"version":"1","arch":"x64","host":"12345678"}}'; read line;;
+*"'ls'"*) echo '{vms}';;
+esac
+""")
+        for args in (("setup", "h"), ("setup",), ("--host", "h", "ssh-config"), ("--help",), ("--version",), ("setup", "--help")):
+            r = self.run_it(*args)
+            self.assertEqual((r.returncode, r.stderr), (0, ""), args)
+            self.assertTrue(r.stdout, args)
+            with open("/dev/full", "w", encoding="ascii") as full:
+                r = self.run_it(*args, stdout=full)
+            self.assertIn("boxery: cannot write to standard output: ", r.stderr, args)
+            self.assertEqual(r.returncode, 1, args)
+
+    def test_a_run(self):
+        self.stand_in("boxery-host", "read line\necho '{\"type\":\"error\",\"status\":4,\"text\":\"no\"}'\n")
+        self.stand_in("gh", "echo 'HTTP/2.0 404 X'; echo; echo '{}'\n")
+        with open("/dev/full", "w", encoding="ascii") as full:
+            r = self.run_it("runners", "once", "--host", ".", "--repo", "o/r", "--json", stdout=full)
+        self.assertIn("boxery: cannot write to standard output: No space left on device\n", r.stderr)
+        self.assertEqual(r.stderr.count("standard output"), 1)
+        self.assertEqual(r.returncode, 4)
+
+
 if __name__ == "__main__":
     unittest.main()
