@@ -248,15 +248,22 @@ void entry_count(const struct work_entry *entry, unsigned *ret_held, unsigned *r
 	}
 }
 
+/* One whose end will say whether the next may be taken. Of those that are kept registered each that is online waits for a job
+ * for as long as it takes, and says nothing by that. */
+static bool on_trial(const struct work_entry *entry)
+{
+	for (const struct work *w = entry->service->works; w; w = w->next)
+		if (w->entry == entry && work_is_unfilled(w) && !(entry->conf->registered && w->state == WORK_IDLE))
+			return true;
+	return false;
+}
+
 /* How many may be taken now: what is missing, or one at a time after failures. */
 static unsigned allowed(const struct work_entry *entry)
 {
-	unsigned held, unfilled;
-
 	if (entry->missing == 0 || (entry->jobless <= JOBLESS_FREE && entry->mint_hold.backoff.n == 0))
 		return entry->missing;
-	entry_count(entry, &held, &unfilled);
-	return unfilled == 0 ? 1 : 0;
+	return on_trial(entry) ? 0 : 1;
 }
 
 uint64_t entry_next_ms(const struct work_entry *entry)

@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_service as base  # noqa: E402
-from service_world import LABELS  # noqa: E402
+from service_world import EIO, LABELS, Refused  # noqa: E402
 from test_service import jobs_done, one_job_done, scenario  # noqa: E402
 
 base.SCENARIOS.clear()
@@ -120,6 +120,22 @@ def the_higher_priority_first(w):
         w.apply("vm1", "READY", "STARTED")
     one_job_done(w)
     assert [r["scope"] for r in w.verbs("MINT")] == ["acme", "octo/private"], w.verbs("MINT")
+
+
+@scenario(vms=4)
+def registered_ones_are_completed_after_failures(w):
+    """Three deliveries fail together and one does not: the runner that waits is no reason to go without the others."""
+    w.write_yaml(HEAD + "runners:\n" + OCTO.replace("max: 2", "max: 4\n    registered: 4").replace("idle_timeout: 10s", "idle_timeout: 1h"))
+    w.behaviour = "idle"
+
+    def fail(world, request):
+        raise Refused(EIO, "the guest does not answer")
+    w.on("DELIVER", fail, count=3)
+    w.start()
+    w.wait("all of them wait", lambda: idle(w, 4), 120)
+    assert w.outcomes().count("delivery failed") == 3, w.outcomes()
+    assert w.control("DRAIN", "") == (0, "")
+    w.wait_settled()
 
 
 # --- outcomes
