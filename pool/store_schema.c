@@ -294,12 +294,15 @@ int store_schema_migrate(struct store *s, unsigned from, unsigned to, struct err
 /* Looks for one object of the model in the store. */
 static int find_object(struct store *s, sqlite3_stmt *model, sqlite3_stmt *find, char *what, size_t size, struct error *e)
 {
-	const char *v[3];
+	const char *v[3] = {"", "", ""};
 	int rc = SQLITE_OK;
 
 	for (int i = 0; i < 3 && rc == SQLITE_OK; i++) {
-		v[i] = (const char *)sqlite3_column_text(model, i);
-		rc = v[i] ? sqlite3_bind_text(find, i + 1, v[i], -1, SQLITE_STATIC) : SQLITE_NOMEM;
+		const char *text = (const char *)sqlite3_column_text(model, i);
+
+		if (text)
+			v[i] = text;
+		rc = text ? sqlite3_bind_text(find, i + 1, text, -1, SQLITE_STATIC) : SQLITE_NOMEM;
 	}
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(find);
