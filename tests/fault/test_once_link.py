@@ -146,9 +146,11 @@ class Ssh(Base):
                      "print('aside', file=sys.stderr)\nsys.exit(37)\n")
         os.chmod(self.w.path("bin/boxery-host"), 0o755)
         words = ["", "a b", "it's", "''", '"', "$(touch x)", "`id`", "a\nb\n", "\\", "-oProxyCommand=x", "--", "*", "~", "!!", "\u00e4\x1b[1m", "#", ";", "a=b"]
-        r = subprocess.run([self.w.path("bin/boxery"), "--host", "vmhost", "pool", "show", *words], env=self.w.laptop, input="in", capture_output=True,
-                           text=True, timeout=60, check=False)
-        self.assertEqual((r.returncode, json.loads(r.stdout), r.stderr), (37, [["pool", "show", *words], "in"], "aside\n"))
+        # What reads nothing there is given nothing: the rest of the input is somebody else's.
+        for command, given in ((["ssh"], "in"), (["runners", "token"], "in"), (["pool", "show"], "")):
+            r = subprocess.run([self.w.path("bin/boxery"), "--host", "vmhost", *command, *words], env=self.w.laptop, input="in", capture_output=True,
+                               text=True, timeout=60, check=False)
+            self.assertEqual((r.returncode, json.loads(r.stdout), r.stderr), (37, [[*command, *words], given], "aside\n"))
         r = subprocess.run([self.w.path("bin/boxery"), "--host", "vmhost", "pool", "x" * 70000], env=self.w.laptop, capture_output=True, text=True,
                            timeout=60, check=False)
         self.assertEqual(r.returncode, 2)
