@@ -71,6 +71,14 @@ int forward_command(const char *host, bool shared, const char *const *args, cons
 	return 0;
 }
 
+void forward_explain(const char *host, struct error *e)
+{
+	if (!host[0] && e->code == ENOENT) {
+		error_clear(e);
+		(void)error_errno(e, ENOENT, "cannot run boxery-host on this machine; --host names another, 'boxery setup HOST' remembers it");
+	}
+}
+
 static int fail(const struct error *e)
 {
 	fprintf(stderr, "boxery: %s\n", e->text);
@@ -88,7 +96,8 @@ static int become_local(int argc, char **argv)
 	for (int i = 0; i < argc; i++)
 		args[i + 1] = argv[i];
 	(void)execvp("boxery-host", (char *const *)args);
-	(void)error_errno(&e, errno, "cannot run boxery-host on this machine; --host names another, 'boxery setup HOST' remembers it");
+	(void)error_errno(&e, errno, "cannot run boxery-host");
+	forward_explain("", &e);
 	free(args);
 	return fail(&e);
 }

@@ -18,6 +18,8 @@ int forward_check_host(const char *host, struct error *e);
  */
 int forward_command(const char *host, bool shared, const char *const *args, const char *argv[static FORWARD_ARGV_MAX],
 		struct buf *line, struct error *e);
+/* After a start that failed: with host "" and -ENOENT, says instead how a host is chosen. */
+void forward_explain(const char *host, struct error *e);
 /*
  * Becomes it, with a terminal when that is asked for; without `input` and without a terminal it reads nothing of ours. Returns only
  * on failure, with what is to be the exit status.

@@ -30,16 +30,23 @@ static int folder_of(char dst[static PATH_MAX], struct error *e)
 int hosts_load(json_t **ret, struct error *e)
 {
 	char folder[PATH_MAX], path[PATH_MAX];
+	CLEANUP_FD int fd = -1;
 	json_error_t fault;
 	json_t *document;
+	struct stat st;
 
 	if (folder_of(folder, e) < 0 || str_format(path, "%s/" FILE_NAME, folder) < 0)
 		return e->code ? -e->code : error_set(e, ENAMETOOLONG, "%s: too long", folder);
-	if (access(path, F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would be waited for */
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
 		*ret = json_object();
 		return 0;
 	}
-	document = json_load_file(path, JSON_REJECT_DUPLICATES, &fault);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(e, errno, "cannot read %s", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(e, EBADMSG, "%s is no regular file: remove it, 'boxery setup HOST' makes a new one", path);
+	document = json_loadfd(fd, JSON_REJECT_DUPLICATES, &fault);
 	if (!json_is_object(document)) {
 		json_decref(document);
 		return error_set(e, EBADMSG, "%s:%d: not what 'boxery setup' writes (%s)", path, fault.line, fault.text);
@@ -67,9 +74,29 @@ static int make_folders(char *path, struct error *e)
 /* The new name of a file is as durable as its folder is. */
 static int sync_folder(const char *folder)
 {
-	CLEANUP_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FD int fd = open(folder[0] ? folder : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	return fd < 0 ? -1 : fsync(fd);
+}
+
+/* Where the file is, and its folder: a link, as those who keep their settings elsewhere make it, stays one. */
+static int find_file(char folder[static PATH_MAX], char path[static PATH_MAX], struct error *e)
+{
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (folder_of(folder, e) < 0 || make_folders(folder, e) < 0)
+		return -e->code;
+	if (str_format_n(path, PATH_MAX, "%s/" FILE_NAME, folder) < 0)
+		return error_set(e, ENAMETOOLONG, "%s: too long", folder);
+	if (lstat(path, &st) < 0 || !S_ISLNK(st.st_mode))
+		return 0;
+	if (!realpath(path, real))
+		return error_errno(e, errno, "%s is a symbolic link whose file cannot be found", path);
+	(void)str_copy_n(path, PATH_MAX, real);
+	(void)str_copy_n(folder, PATH_MAX, real);
+	*strrchr(folder, '/') = '\0';
+	return 0;
 }
 
 int hosts_save(json_t *document, struct error *e)
@@ -77,9 +104,9 @@ int hosts_save(json_t *document, struct error *e)
 	char folder[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX];
 	CLEANUP_FD int fd = -1;
 
-	if (folder_of(folder, e) < 0 || make_folders(folder, e) < 0)
+	if (find_file(folder, path, e) < 0)
 		return -e->code;
-	if (str_format(path, "%s/" FILE_NAME, folder) < 0 || str_format(fresh, "%s/" FILE_NAME ".XXXXXX", folder) < 0)
+	if (str_format(fresh, "%s/" FILE_NAME ".XXXXXX", folder) < 0)
 		return error_set(e, ENAMETOOLONG, "%s: too long", folder);
 	fd = mkstemp(fresh);
 	if (fd < 0)

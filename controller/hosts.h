@@ -12,7 +12,7 @@
 
 /* The document; an empty one when there is no file. */
 int hosts_load(json_t **ret, struct error *e);
-/* In one step, and it stays over a loss of power. */
+/* In one step, and it stays over a loss of power. Where the file is a symbolic link its target is written. */
 int hosts_save(json_t *document, struct error *e);
 /* Around a load and the save that follows: another command that does the same waits. Over when the fd is closed. */
 int hosts_lock(int *ret, struct error *e);

@@ -146,6 +146,10 @@ static int command(int argc, char **argv)
 	}
 	argc -= i;
 	argv += i;
+	if (str_equal(argv[0], "setup") && host) {
+		fprintf(stderr, "boxery setup: the host is its argument: 'boxery setup HOST', not --host\n");
+		return EXIT_STATUS_USAGE;
+	}
 	if (str_equal(argv[0], "setup"))
 		return setup(argc, argv);
 	if (str_equal(argv[0], "ssh-config"))

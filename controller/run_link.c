@@ -31,6 +31,7 @@ void run_link_open(struct run *r)
 				forward_version()));
 		return;
 	}
+	forward_explain(r->plan->host, &e);
 	r->link_lost = true;
 	run_end(r, RESULT_NOT_DELIVERED, true, error_exit_status(&e), e.text);
 }

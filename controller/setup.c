@@ -32,7 +32,11 @@ static int start(const char *host, const char *const *args, unsigned pipes, stru
 	const char *argv[FORWARD_ARGV_MAX];
 	int r = forward_command(host, false, args, argv, &line, e);
 
-	return r < 0 ? r : process_start(argv, pipes | PROCESS_NO_TOKENS, ret, e);
+	if (r == 0)
+		r = process_start(argv, pipes | PROCESS_NO_TOKENS, ret, e);
+	if (r < 0)
+		forward_explain(host, e);
+	return r;
 }
 
 static int status_of(struct process *p, uint64_t timeout_ms)
@@ -209,6 +213,12 @@ int setup(int argc, char **argv)
 	code = cli_parse(&usage, argc, argv, false, &first, &e);
 	if (code != 0)
 		return code > 0 ? EXIT_STATUS_OK : fail(&e);
+	if (is_default && drop)
+		(void)error_set(&e, EINVAL, "boxery setup: --default and --forget exclude each other");
+	else if (first == argc && (is_default || drop))
+		(void)error_set(&e, EINVAL, "boxery setup: %s goes with a HOST", drop ? "--forget" : "--default");
+	if (e.code)
+		return fail(&e);
 	process_end_with_us();
 	if (first == argc)
 		return list(&e);

@@ -48,8 +48,10 @@ static int ask(const char *host, json_t **ret, struct error *e)
 
 	if (r == 0)
 		r = process_capture(argv, PROCESS_NO_TOKENS, LIST_MS, text, LIST_MAX, e);
-	if (r < 0)
+	if (r < 0) {
+		forward_explain(host, e);
 		return r;
+	}
 	if (r > 0)
 		return error_set(e, r == 255 ? ENOTCONN : EIO, "'boxery-host ls' on %s ends with exit status %d", host[0] ? host :
 				"this machine", r);

@@ -11,6 +11,12 @@ import unittest
 
 BOXERY = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else "build/boxery")
 
+HOST = """case "$*" in
+*__once*) echo '{"type":"hello","protocol":1,"oldest":1,"version":"1","arch":"x64","host":"12345678"}'; read line;;
+*"'ls'"*) echo '{"vms":[{"name":"one","address":"10.0.0.2"}]}';;
+esac
+"""
+
 
 def until(true, seconds=30):
     end = time.monotonic() + seconds
@@ -83,14 +89,57 @@ class Interrupted(Boxery):
                             os.kill(ssh, signal.SIGKILL)
 
 
+class Remembered(Boxery):
+    def setUp(self):
+        super().setUp()
+        self.stand_in("ssh", HOST)
+        self.file = self.path(".config/boxery/controller.json")
+        os.makedirs(os.path.dirname(self.file))
+
+    def test_wrong_words(self):
+        self.assertEqual(self.run_it("setup", "h").returncode, 0)
+        for args, words in ((("setup", "--forget"), "boxery setup: --forget goes with a HOST"),
+                            (("setup", "--default"), "boxery setup: --default goes with a HOST"),
+                            (("setup", "--default", "--forget", "h"), "exclude each other"),
+                            (("--host", "zzz", "setup"), "the host is its argument"),
+                            (("--host=zzz", "setup", "h"), "the host is its argument")):
+            r = self.run_it(*args)
+            self.assertEqual((r.returncode, r.stdout), (2, ""), args)
+            self.assertIn(words, r.stderr)
+        self.assertIn("* h ", self.run_it("setup").stdout)
+
+    def test_no_host(self):
+        self.stand_in("gh", "exec sleep 60\n")
+        for args in (("runners", "once", "--repo", "o/r"), ("setup", "."), ("ssh-config",), ("ls",)):
+            r = self.run_it(*args)
+            self.assertNotEqual(r.returncode, 0, args)
+            self.assertIn("'boxery setup HOST' remembers it", r.stdout + r.stderr, args)
+
+    def test_no_file(self):
+        os.mkfifo(self.file)
+        for args in (("ls",), ("setup",), ("setup", "h"), ("setup", "--forget", "h")):
+            r = subprocess.run(["timeout", "20", BOXERY, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            self.assertEqual(r.returncode, 5, args)
+            self.assertIn("controller.json is no regular file", r.stderr)
+
+    def test_a_link(self):
+        os.mkdir(self.path("settings"))
+        os.symlink("../../settings/mine", self.file)
+        r = self.run_it("setup", "h")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("is a symbolic link whose file cannot be found", r.stderr)
+        with open(self.path("settings/mine"), "w", encoding="ascii") as f:
+            f.write("{}\n")
+        self.assertEqual(self.run_it("setup", "h").returncode, 0)
+        self.assertTrue(os.path.islink(self.file))
+        with open(self.path("settings/mine"), encoding="ascii") as f:
+            self.assertIn('"h"', f.read())
+        self.assertEqual(os.listdir(self.path("settings")), ["mine"])
+
+
 class Full(Boxery):
     def test_what_is_not_written(self):
-        vms = '{"vms":[{"name":"one","address":"10.0.0.2"}]}'
-        self.stand_in("ssh", f"""case "$*" in
-*__once*) echo '{{"type":"hello","protocol":1,"oldest":1,"version":"1","arch":"x64","host":"12345678"}}'; read line;;
-*"'ls'"*) echo '{vms}';;
-esac
-""")
+        self.stand_in("ssh", HOST)
         for args in (("setup", "h"), ("setup",), ("--host", "h", "ssh-config"), ("--help",), ("--version",), ("setup", "--help")):
             r = self.run_it(*args)
             self.assertEqual((r.returncode, r.stderr), (0, ""), args)
@@ -102,7 +151,7 @@ esac
 
     def test_a_run(self):
         self.stand_in("boxery-host", "read line\necho '{\"type\":\"error\",\"status\":4,\"text\":\"no\"}'\n")
-        self.stand_in("gh", "echo 'HTTP/2.0 404 X'; echo; echo '{}'\n")
+        self.stand_in("gh", "exec sleep 60\n")  # the host answers first
         with open("/dev/full", "w", encoding="ascii") as full:
             r = self.run_it("runners", "once", "--host", ".", "--repo", "o/r", "--json", stdout=full)
         self.assertIn("boxery: cannot write to standard output: No space left on device\n", r.stderr)
