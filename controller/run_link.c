@@ -148,6 +148,9 @@ static void on_error(struct run *r, json_t *m)
 	char text[LINK_TEXT_MAX];
 	int status = (int)link_number(m, "status", 255);
 
+	/* The others say something of a job, or of this end. */
+	if (status < EXIT_STATUS_FAILED || status > EXIT_STATUS_TIMEOUT)
+		status = EXIT_STATUS_FAILED;
 	link_shown(m, "text", text, sizeof(text));
 	/* It holds nothing any more, and goes. */
 	r->ended = true;
@@ -155,7 +158,7 @@ static void on_error(struct run *r, json_t *m)
 	if (r->state >= RUN_STARTING && (r->busy || r->hint_running))
 		run_end(r, RESULT_UNKNOWN, false, -1, text);
 	else
-		run_end(r, r->state >= RUN_STARTING ? RESULT_GUEST_DIED : RESULT_NOT_DELIVERED, true, status ? status : EXIT_STATUS_FAILED, text);
+		run_end(r, r->state >= RUN_STARTING ? RESULT_GUEST_DIED : RESULT_NOT_DELIVERED, true, status, text);
 }
 
 static void on_message(struct run *r, enum link_type type, json_t *m)

@@ -640,6 +640,13 @@ class BadHosts(Base):
             self.assertNotIn("\x1b", o.text())
             self.assertEqual([r for r in self.emu.runners() if not r["foreign"]], [], name)
 
+    def test_a_status_of_its_own(self):
+        """A host says what is wrong with itself, not how a job has ended or that somebody pressed Ctrl-C here."""
+        for said, status in ((1, 1), (9, 9), (0, 1), (10, 1), (12, 1), (15, 1), (130, 1), (255, 1), (-1, 1), ("9", 1)):
+            self.play(json.dumps({"type": "error", "status": said, "text": "no"}).encode() + b"\n")
+            o = self.w.once()
+            self.assertEqual(o.wait(), status, (said, o.text()))
+
     def test_a_silent_host(self):
         """119 seconds are patience here too."""
         self.play(b'{"type":"hello","protocol":1,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n')
