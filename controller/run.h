@@ -112,6 +112,7 @@ struct run {
 	enum run_registration registration;
 	uint64_t runner_id, ask_ms, absent_ms;
 	unsigned failures, asked_by_name, refused, rounds;
+	bool name_was_free; /* GitHub had no runner of this name before it was registered */
 	bool online, busy, hint_running, listened;
 	/* the job */
 	uint64_t job_id, runs[RUN_RUNNING_RUNS + RUN_LATEST_RUNS], busy_ms;
@@ -148,7 +149,7 @@ void run_link_tick(struct run *r);
 void run_link_close(struct run *r);
 void run_link_last_words(struct run *r); /* what ssh has said and nobody has read yet */
 /* GitHub; each asks one thing, the answer leads on. */
-void run_mint(struct run *r);
+void run_mint(struct run *r); /* looks first whether the name is free */
 void run_watch(struct run *r);
 void run_tell_job(struct run *r);
 void run_stop(struct run *r, const char *why);

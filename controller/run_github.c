@@ -1,7 +1,8 @@
 /*
  * Registering, watching, deleting. A registration that was asked for may be there even if the answer was an error or none: then
- * it is looked for by its name, which is random and this run's own, a second time after GitHub's own limit for a request has
- * passed, and only then taken for absent.
+ * it is looked for by its name, a second time after GitHub's own limit for a request has passed, and only then taken for absent.
+ * The host chooses the name, so it may be that of a runner of somebody else: it is asked before whether there is one, and what
+ * was there before, or is there by a conflict, is not deleted.
  */
 #include "base/str.h"
 #include "controller/clock.h"
@@ -81,10 +82,10 @@ static void on_mint(void *userdata, const struct gh_answer *a)
 	if (r->runner_id) {
 		r->registration = RUN_REGISTERED;
 		show_stage(r, "registered", "%s", r->name);
-	} else if (a->fault == GH_OK || a->fault == GH_CONFLICT || a->fault == GH_SERVER || a->fault == GH_NETWORK) {
+	} else if (r->name_was_free && (a->fault == GH_OK || a->fault == GH_SERVER || a->fault == GH_NETWORK)) {
 		r->registration = RUN_PERHAPS_REGISTERED;
 	} else {
-		r->registration = RUN_NOT_REGISTERED;
+		r->registration = RUN_NOT_REGISTERED; /* a conflict: the name is somebody else's */
 	}
 	if (r->state != RUN_MINTING) {
 		run_tidy(r); /* it was ended meanwhile */
@@ -112,7 +113,7 @@ static json_t *labels_of(const struct run *r)
 	return labels;
 }
 
-void run_mint(struct run *r)
+static void mint(struct run *r)
 {
 	json_t *body = json_pack("{s:s,s:I,s:o,s:s}", "name", r->name, "runner_group_id", (json_int_t)r->plan->group_id, "labels",
 			labels_of(r), "work_folder", "_work");
@@ -122,6 +123,40 @@ void run_mint(struct run *r)
 		r->registration = RUN_NOT_REGISTERED;
 		run_end(r, RESULT_MINT_FAILED, true, -1, "gh cannot be run");
 	}
+}
+
+static void on_looked(void *userdata, const struct gh_answer *a)
+{
+	struct run *r = userdata;
+	json_t *list = json_object_get(a->body, "runners");
+	char text[ERROR_TEXT_MAX];
+
+	if (r->state != RUN_MINTING) {
+		run_tidy(r); /* it was ended meanwhile */
+		return;
+	}
+	r->name_was_free = a->fault == GH_OK && json_is_array(list) && json_array_size(list) == 0;
+	/* Who may not look may not register either, and that answer says what is missing. */
+	if (r->name_was_free || a->fault == GH_PERMISSION) {
+		mint(r);
+		return;
+	}
+	if (a->fault == GH_OK && json_array_size(list) > 0) {
+		(void)snprintf(text, sizeof(text), "not registered: there is a runner %s already, and it is not this run's; the host is to name "
+				"another", r->name);
+		run_end(r, RESULT_MINT_CONFLICT, true, -1, text);
+		return;
+	}
+	(void)snprintf(text, sizeof(text), "not registered: whether the name %s is free is not known: %.300s", r->name,
+			a->fault == GH_OK ? "GitHub's answer has no list of runners" : a->text);
+	run_end(r, RESULT_MINT_FAILED, true,
+			error_exit_status(&(struct error){.code = gh_errno(a->fault == GH_OK ? GH_SERVER : a->fault)}), text);
+}
+
+void run_mint(struct run *r)
+{
+	if (!run_ask(r, "GET", on_looked, NULL, "%s/actions/runners?name=%s&per_page=100", r->plan->base, r->name))
+		run_end(r, RESULT_MINT_FAILED, true, -1, "gh cannot be run");
 }
 
 static void is_busy(struct run *r)

@@ -675,6 +675,35 @@ class BadHosts(Base):
             self.assertIn("is not boxery-local-", o.text())
             self.assertEqual([(r["name"], r["ended"]) for r in self.emu.runners()], [("production-1", None)])
 
+    def test_a_name_that_is_taken(self):
+        """It has the right form, and another host's runner has it: that one stays, whatever GitHub says to the registration."""
+        name = "boxery-local-87654321-1"
+        self.play(b"")
+        self.w.write("bin/boxery-host", "#!/bin/sh\necho '%s'\nwhile read line; do case $line in *'\"lease\"'*) echo '%s';; *release*) exit;; esac; done\n" % (
+            self.hello().decode().strip(), json.dumps({"type": "leased", "vm": "one", "lease": "l", "runner": name})))
+        theirs = {"name": name, "runner_group_id": 1, "labels": LABELS}
+        mint = f"/repos/{REPO}/actions/runners/generate-jitconfig"
+        self.assertEqual(self.emu.rest("POST", mint, theirs)[0], 201)
+        for fault in (None, {"status": 409, "body": {"message": "Already exists"}}, {"status": 502, "body": "bad gateway"}):
+            if fault:
+                self.emu.fault("POST", "generate-jitconfig", "answer", **fault)
+            o = self.w.once()
+            self.assertEqual(o.wait(60), 4, o.text())
+            self.assertIn(f"there is a runner {name} already", o.text())
+            self.assertEqual([(r["name"], r["ended"]) for r in self.emu.runners()], [(name, None)])
+        self.emu.call("DELETE", "faults")
+        # It comes between the question and the registration.
+        self.emu.fault("GET", "runners\\?name=", "answer", status=200, body={"total_count": 0, "runners": []})
+        o = self.w.once()
+        self.assertEqual((o.wait(60), o.result()[0]["outcome"]), (4, "mint conflict"), o.text())
+        self.assertEqual([(r["name"], r["ended"]) for r in self.emu.runners()], [(name, None)])
+        # Nobody knows whether it is there.
+        self.emu.fault("GET", "runners\\?name=", "answer", status=502, body="bad gateway")
+        o = self.w.once()
+        self.assertEqual(o.wait(60), 1, o.text())
+        self.assertIn("is free is not known", o.text())
+        self.assertEqual([(r["name"], r["ended"]) for r in self.emu.runners()], [(name, None)])
+
     def test_lies_after_the_lease(self):
         """A registration that was made is deleted whatever the host says next."""
         begin = (b'{"type":"hello","protocol":3,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n'
