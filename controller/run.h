@@ -103,7 +103,8 @@ struct run {
 	/* the host */
 	struct process link;
 	struct link_buffer in, out;
-	uint64_t heard_ms, beat_ms, lost_ms;
+	uint64_t heard_ms, beat_ms, lost_ms, progress_ms;
+	unsigned n_progress, left_out; /* of the second that began at progress_ms */
 	char arch[LINK_ARCH_MAX], vm[VM_NAME_MAX], name[RUN_NAME_MAX];
 	bool leased, ended, clean, reset_told, link_lost, told;
 	uint64_t ended_ms;

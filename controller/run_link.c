@@ -16,6 +16,7 @@
 #define EXIT_NOT_FOUND 127
 #define EXIT_SSH 255
 #define LAST_WORDS_MAX 64 /* KiB */
+#define PROGRESS_PER_SECOND 20 /* lines of one run; a host that is well says one now and then */
 
 void run_link_open(struct run *r)
 {
@@ -135,6 +136,8 @@ static void on_reset(struct run *r, json_t *m)
 {
 	char text[LINK_TEXT_MAX];
 
+	if (r->reset_told)
+		return;
 	link_shown(m, "text", text, sizeof(text));
 	r->reset_told = true;
 	if (link_true(m, "ok"))
@@ -161,6 +164,30 @@ static void on_error(struct run *r, json_t *m)
 		run_end(r, r->state >= RUN_STARTING ? RESULT_GUEST_DIED : RESULT_NOT_DELIVERED, true, status, text);
 }
 
+static void tell_left_out(struct run *r)
+{
+	if (r->left_out)
+		show_note(r, "(%u more lines left out)", r->left_out);
+	r->left_out = 0;
+}
+
+static void on_progress(struct run *r, const char *text)
+{
+	uint64_t now = clock_now_ms();
+
+	if (now - r->progress_ms >= 1000) {
+		tell_left_out(r);
+		r->progress_ms = now;
+		r->n_progress = 0;
+	}
+	if (r->n_progress < PROGRESS_PER_SECOND) {
+		r->n_progress++;
+		show_note(r, "%s", text);
+	} else {
+		r->left_out++;
+	}
+}
+
 static void on_message(struct run *r, enum link_type type, json_t *m)
 {
 	char text[LINK_TEXT_MAX];
@@ -171,7 +198,7 @@ static void on_message(struct run *r, enum link_type type, json_t *m)
 		on_hello(r, m);
 		return;
 	case LINK_PROGRESS:
-		show_note(r, "%s", text);
+		on_progress(r, text);
 		return;
 	case LINK_LEASED:
 		on_leased(r, m);
@@ -261,6 +288,7 @@ void run_link_last_words(struct run *r)
 {
 	for (int i = 0; i < LAST_WORDS_MAX && r->link.err >= 0 && take_err(r); i++)
 		;
+	tell_left_out(r);
 }
 
 static void on_in(void *userdata, int fd)

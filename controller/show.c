@@ -122,8 +122,22 @@ void show_output(const struct run *r, const char *text)
 
 void show_others(const char *text, size_t len)
 {
+	CLEANUP_BUF struct buf b = BUF_INIT(4 * len + 1);
+	char one[8];
+	int r = 0;
+
 	show_clear();
-	screen_add(STDERR_FILENO, text, len);
+	for (size_t i = 0; i < len && r == 0; i++) {
+		if (text[i] == '\r')
+			continue; /* ssh ends its lines with both */
+		if (text[i] == '\n' || text[i] == '\t')
+			(void)str_format(one, "%c", text[i]);
+		else
+			str_show_n(one, sizeof(one), &text[i], 1);
+		r = buf_add(&b, one, strlen(one));
+	}
+	if (b.len)
+		screen_add(STDERR_FILENO, b.data, b.len);
 }
 
 void show_result(const struct run *r)

@@ -647,6 +647,20 @@ class BadHosts(Base):
             o = self.w.once()
             self.assertEqual(o.wait(), status, (said, o.text()))
 
+    def test_what_it_says_to_people(self):
+        """Its standard error draws nothing, and a flood of lines is cut off."""
+        self.play(b'{"type":"progress","text":"wave"}\n' * 20000 + b'{"type":"error","status":4,"text":"no"}\n')
+        path = self.w.path("bin/boxery-host")
+        with open(path, encoding="ascii") as f:
+            rest = f.read().split("\n", 1)[1]
+        self.w.write("bin/boxery-host", "#!/bin/sh\nprintf 'first\\tpart\\r\\n\\033]0;mine\\007\\233last\\n' >&2\n" + rest)
+        o = self.w.once()
+        self.assertEqual(o.wait(60), 4, o.text())
+        self.assertIn("first\tpart\n\\x1b]0;mine\\x07\\x9blast\n", o.text())
+        self.assertNotIn("\x1b", o.text())
+        self.assertLess(o.text().count("wave"), 2000)
+        self.assertRegex(o.text(), r"\([0-9]+ more lines left out\)")
+
     def test_a_silent_host(self):
         """119 seconds are patience here too."""
         self.play(b'{"type":"hello","protocol":1,"oldest":1,"version":"x","arch":"x64","host":"12345678"}\n')
