@@ -119,7 +119,8 @@ int place_of_url(const char *url, struct place *ret, struct error *e)
 	if (r < 0)
 		return error_set(e, EINVAL, "the git remote 'origin' is not one of GitHub's; --repo OWNER/REPO names the repository");
 	for (char *c = p.hostname; *c; c++)
-		*c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+		if (*c >= 'A' && *c <= 'Z')
+			*c |= 0x20; /* ASCII, whatever the locale */
 	if (strncasecmp(url, "http", strlen("http")) != 0)
 		drop_alias(&p);
 	/* GitHub's names for git alone, ssh on port 443 and an old one for the web; gh takes them for another GitHub. */

@@ -34,7 +34,7 @@ static bool has_copy(const struct store *s)
 	CLEANUP_FREE char *good = NULL;
 	struct stat st;
 
-	return file_beside(s, LAST_GOOD, &good, NULL) == 0 && lstat(good, &st) == 0 && st.st_size > 0;
+	return file_beside(s, LAST_GOOD, &good, NULL) == 0 && good && lstat(good, &st) == 0 && st.st_size > 0;
 }
 
 /* The one sentence for every kind of damage. It has to fit into the line that a command shows of it: the folder is said once. */
