@@ -20,8 +20,11 @@ class Ahead(DriverCase):
             # Below the world's wrapper, which becomes it.
             with open("/proc/%d/comm" % child.pid) as f:
                 name = f.read().strip()
-            sockets = [x for x in os.listdir("/proc/%d/fd" % child.pid)
-                       if os.readlink("/proc/%d/fd/%s" % (child.pid, x)).startswith("socket:")]
+            try:
+                sockets = [x for x in os.listdir("/proc/%d/fd" % child.pid)
+                           if os.readlink("/proc/%d/fd/%s" % (child.pid, x)).startswith("socket:")]
+            except FileNotFoundError:  # it has just closed one of them
+                return False
             return name == "boxery-vm-spare" and len(sockets) > 1
         until(connected)
         return child, sock
