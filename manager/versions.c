@@ -132,11 +132,11 @@ static void tell(struct versions *v, struct version *one)
 	if (one->state == VERSION_ENDS && !one->told_ends)
 		alarm_raise(v->service, ALARM_VERSION, one->image,
 			"GitHub takes actions/runner %s in this image until %s only: put a newer release into the layer "
-			"github-runner, build the image anew, and make its VMs anew", one->release, when);
+			"github-runner, build an image of another name, and 'boxery-host pool patch' its VMs", one->release, when);
 	if (one->state == VERSION_ENDED && !one->told_ended)
 		alarm_raise(v->service, ALARM_VERSION, one->image,
 			"GitHub gives actions/runner %s in this image no jobs any more: put a newer release into the layer "
-			"github-runner, build the image anew, and make its VMs anew", one->release);
+			"github-runner, build an image of another name, and 'boxery-host pool patch' its VMs", one->release);
 	one->told_ends |= one->state == VERSION_ENDS;
 	one->told_ended |= one->state == VERSION_ENDED;
 }

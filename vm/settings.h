@@ -27,7 +27,6 @@ int settings_parse(const char *name, const char *shown, const char *data, size_t
 int settings_each(const struct host *h, int (*cb)(void *userdata, const struct settings *s, struct error *e),
 	void *userdata, struct error *e);
 
-
 struct generation {
 	uint64_t generation;
 	bool begun; /* the life passed its check; the next three are set */
